@@ -117,7 +117,7 @@ def is_object(body: bytes) -> bool:
 ROUTES = st.sampled_from(sorted(BODIES))
 
 
-@given(route=ROUTES, body=st.binary(max_size=60))
+@given(route=ROUTES, body=st.binary(min_size=1, max_size=60))
 @examples(200, suppress_health_check=SHARED)
 def test_bodies_that_are_no_object(server: Server, route: tuple[str, str], body: bytes) -> None:
     assume(not is_object(body))
