@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from headrace.batch import Batch
 from headrace.manifest.manifest import Description, Tombstone
+from headrace.queues.events import Join
+from headrace.queues.ledger import Base, LeaseState, Saved
 from headrace.streams.values import StreamState
 from headrace.tables.catalog import Row
 from headrace.topics.values import Mark, RemovedRef, TopicConfig, TopicState
@@ -87,6 +89,24 @@ TOPIC_STATE = LogState(
         base=RemovedRef(3, "n1", 4, 40),
         marks=(Mark(50, START_MS, 30, 300), Mark(90, START_MS + 3, 40, 400)),
     ),
+)
+JOIN = Join(at=START_MS + 1, id="j1", node="a", max=2, lease_ms=100, max_bytes=9, closes=START_MS + 5)
+PROJECTION = Saved(
+    incarnation=1,
+    time_ms=START_MS + 3,
+    front=7,
+    cursor=20,
+    acked=8,
+    dead=1,
+    done=(9, 10, 12, 14),
+    grants=(("c1", "a", "", START_MS + 100, 1, (7, 9)), ("c2", "é", "s1", START_MS + 200, 2, (10, 12))),
+    back=((0, 1, (14, 15)), (START_MS + 50, 3, (15, 20))),
+    joins=(JOIN,),
+)
+LEASE_STATE = LogState(
+    next_offset=5,
+    append_time_ms=START_MS + 3,
+    extension=LeaseState(digest="ab12", front=7, projection=PROJECTION, base=Base(4, "n1")),
 )
 ENTRY = Entry(
     log_id=LOG,

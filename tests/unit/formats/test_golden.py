@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -18,6 +18,9 @@ from msgspec.structs import replace
 from headrace.batch import Batch, decode_frames, encode_frames
 from headrace.errors import Damaged
 from headrace.manifest.manifest import Description, Tombstone, decode, encode
+from headrace.objects import packed
+from headrace.queues import events
+from headrace.queues.ledger import Snapshot, decode_snapshot, save
 from headrace.tables.catalog import Row, item_row, row_item
 from headrace.tables.items import Item
 from headrace.tables.producers import Key, PutKey, producer_item
@@ -171,6 +174,32 @@ def test_removed_records_have_the_documented_bytes() -> None:
     raw = zstandard.ZstdDecompressor().decompress(runs.encode())
     assert msgspec.msgpack.decode(raw) == {"steps": [0, 2, 3, 1, 94, 300], "version": 1}
     assert Runs.decode((GOLDEN / "v1.removed.zst").read_bytes(), "golden") == runs
+
+
+def test_the_state_of_a_lease_log_is_read_and_written_alike() -> None:
+    item = {**_item("v1.entry.spilled.json"), "state": {"S": (GOLDEN / "v1.leases.json").read_text()}}
+    entry = item_entry(item)
+    assert entry.state == samples.LEASE_STATE
+    assert entry_item(entry) == item
+
+
+def test_a_snapshot_of_leases_has_the_documented_bytes() -> None:
+    data = packed.encode_msgpack(Snapshot("ab12", samples.PROJECTION))
+    document = msgspec.msgpack.decode(zstandard.ZstdDecompressor().decompress(data))
+    assert list(document) == ["digest", "projection", "version"]
+    assert document["projection"][:7] == [1, samples.START_MS + 3, 7, 20, 8, 1, [9, 10, 12, 14]]
+    golden = decode_snapshot((GOLDEN / "v1.snapshot.msgpack.zst").read_bytes(), "golden")
+    assert (golden.digest, save(golden.projection)) == ("ab12", samples.PROJECTION)
+
+
+def test_lease_events_have_the_documented_form() -> None:
+    texts = (GOLDEN / "v1.events.jsonl").read_bytes().splitlines()
+    found = [events.decode(text, "golden") for text in texts]
+    assert [events.encode(event) for event in found] == texts
+    assert [type(event) for event in found] == list(get_args(events.AnyEvent))
+    assert found[7] == samples.JOIN
+    assert events.chain("", texts[:2]) == "e1c17b7579727e8d94"
+    assert events.lease_id("c1", 7) == "lease_5a33ea4a2a69a07f"
 
 
 def test_the_state_of_a_topic_is_read_and_written_alike() -> None:
