@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from headrace.tables.catalog import Row
 from headrace.tables.counters import one_more, put_counted
 from headrace.tables.items import Guard
 from headrace.topics import live, retention
-from headrace.topics.decide import full, grow, key_digest, put_key
+from headrace.topics.decide import TopicSurface, full, grow, key_digest, put_key
 from headrace.topics.errors import Incompatible
 from headrace.topics.runs import NONE
 from headrace.topics.values import (
@@ -75,16 +76,16 @@ def normalized(name: str, config: TopicConfig) -> TopicConfig:
 
 
 def decide_put(
-    logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
+    surface: TopicSurface, logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
 ) -> Decision:
     """Decides a PUT of a topic. `logs` has the name's current log, None if there is none. The answer is a `Configured`.
-    Raises Incompatible if the topic has another type.
+    Raises Incompatible if the topic has another type. `surface` knows what a queue hides.
     """
     (look,) = logs
     request: PutRequest = requests[0].request
     config = normalized(request.name, request.config)
     if look is not None and not look.state.ended:
-        return _configure(look, config, rows, now_ms)
+        return _configure(surface, look, config, rows, now_ms)
     entries, guards = _create(look, request.name, config, None, request.most, rows, now_ms, ids)
     return Decision((Configured(True, config),), entries, guards)
 
@@ -142,7 +143,7 @@ def _create(
     return (draft, *rules.create_companions(row)), guards
 
 
-def _configure(look: Look, config: TopicConfig, rows: Rows, now_ms: int) -> Decision:
+def _configure(surface: TopicSurface, look: Look, config: TopicConfig, rows: Rows, now_ms: int) -> Decision:
     before = topic_of(look.state).config
     name, answer = look.config.name, Configured(False, config)
     if config.type != before.type:
@@ -151,7 +152,8 @@ def _configure(look: Look, config: TopicConfig, rows: Rows, now_ms: int) -> Deci
         return Decision((answer,))
     # What has expired under the old TTL stays gone under any other.
     removed = live.removed_of(look.log_id, look.state, rows)
-    state = live.expire(look.state, now_ms, live.times_of(look.row, rows), removed)
+    hidden = partial(surface.hidden, look, rows)
+    state = live.expire(look.state, now_ms, live.times_of(look.row, rows), removed, hidden)
     removed = live.removed_of(look.log_id, state, rows)
     state = replace(state, extension=replace(topic_of(state), config=config))
     if not retention.is_marked(config):

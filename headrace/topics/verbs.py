@@ -66,6 +66,7 @@ class Topics(Log):
     def __init__(self, stores: Stores, run_cache: RunCache | None = None, surface: TopicSurface = SURFACE) -> None:
         """Creates the verbs. If `run_cache` is None, a cache in memory is created."""
         super().__init__(stores, surface, run_cache)
+        self._topics = surface
         self._times: Bounded[tuple[str, int, int], int] = Bounded(_TIMES)
         self._touched: Bounded[str, int] = Bounded(_TOUCHED)
         self._threads = Threads(16, "topics")
@@ -90,7 +91,8 @@ class Topics(Log):
                 if topic_of(self.head(name).state).config == wanted:
                     return Configured(False, wanted)
         request = PutRequest(name, config, limit)
-        configured: Configured = self.control(name, lambda controls: controls.find_any(name), decide_put, request)
+        decide = partial(decide_put, self._topics)
+        configured: Configured = self.control(name, lambda controls: controls.find_any(name), decide, request)
         return configured
 
     def append(self, name: str, request: WriteRequest, *, limit: int = 0) -> Written:

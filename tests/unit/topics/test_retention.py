@@ -8,8 +8,11 @@ import msgspec
 import pytest
 
 from headrace.batch import Batch
+from headrace.log.seam import Look, Rows
 from headrace.memory import memory_stores
 from headrace.topics import live, retention
+from headrace.topics.decide import TopicSurface
+from headrace.topics.errors import TopicFull
 from headrace.topics.runs import NONE, Runs
 from headrace.topics.values import Gap, Mark, Match, TopicConfig, TopicState, WriteRequest, topic_of
 from headrace.topics.verbs import Topics
@@ -201,3 +204,38 @@ def test_a_name_that_is_used_again_has_a_higher_incarnation(topics: Topics) -> N
     topics.remove("t")
     put(topics, "t")
     assert topics.head("t").incarnation == 2
+
+
+class Hiding(TopicSurface):
+    """Topics of which the first two records are gone, as the done jobs of a queue are."""
+
+    def hidden(self, look: Look, rows: Rows) -> Runs:
+        return Runs.of([(0, 2)])
+
+
+def test_what_a_queue_hides_is_no_loss_when_it_expires(clock: ManualClock) -> None:
+    topics = Topics(memory_stores(clock=clock), surface=Hiding())
+    for name in ("t", "u"):
+        put(topics, name, ttl_ms=1_000)
+        write(topics, name, b"1", b"2")
+    clock.advance(2)
+    write(topics, "t", b"3")
+    put(topics, "u", ttl_ms=5_000)
+    for name in ("t", "u"):
+        state = topics.head(name).state
+        assert (state.floor, topic_of(state).evict_floor) == (2, 0)
+
+
+def test_hidden_records_leave_room(clock: ManualClock) -> None:
+    topics = Topics(memory_stores(clock=clock), surface=Hiding())
+    put(topics, "t", cap_records=2, discard="reject")
+    for _ in range(4):
+        write(topics, "t", b"1")
+    with pytest.raises(TopicFull):
+        write(topics, "t", b"1")
+    put(topics, "u", cap_records=2)
+    for _ in range(4):
+        write(topics, "u", b"1")
+    assert topics.head("u").state.floor == 0
+    write(topics, "u", b"1")
+    assert topics.head("u").state.floor == 3
