@@ -78,14 +78,6 @@ class Context(worker.Context[IndexerMetric]):
         return f"{self.now_ms():013d}-{self.stores.log_ids()[-12:]}"
 
 
-def made_ms(made_id: str) -> int | None:
-    """Returns the time (epoch ms) at which an id of `new_id` was created, read from the id itself; None for any other
-    text.
-    """
-    time_ms, dash, _ = made_id.partition("-")
-    return int(time_ms) if dash and len(time_ms) == 13 and time_ms.isdecimal() else None
-
-
 def assemble(
     stores: Stores,
     jobs: Jobs,

@@ -32,8 +32,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from functions.indexer import policy
-from functions.indexer.context import Context, made_ms
+from functions.indexer.context import Context
 from functions.indexer.look import is_over, wake
+from functions.indexer.policy import made_ms
 from functions.indexer.retire import PUBLISH_MS, remove_run, retire_over
 from functions.indexer.runs import Outcome, load_input, load_result
 from functions.indexer.start import GIVE_UP_MS, free_rows, launch

@@ -94,7 +94,7 @@ def see(context: Context, log_id: str) -> Picture | None:
     scrubs = _scrubs(context, manifest) if len(manifest.replaced) < MAX_REPLACED else ()
     if not is_indexed and not context.limits.merge.segments and not scrubs:
         return None
-    base_offset, end_offset = manifest.config.base_offset, manifest.end_offset
+    base_offset, end_offset = max(manifest.config.base_offset, manifest.state.floor), manifest.end_offset
     ranges = policy.unindexed_ranges(index, plan, base_offset, end_offset) if is_indexed else []
     return Picture(
         log_id=log_id,

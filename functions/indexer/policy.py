@@ -7,7 +7,8 @@ segments of the log itself are merged, and removed records are scrubbed from seg
 `headrace.manifest.merging`, whether or not the log is indexed.
 
 A run over a segment that is scrubbed holds terms of the removed records. So it is retired once the scrubbed segment is
-published, and built again; until then no run is made from the old segment.
+published, and built again; until then no run is made from the old segment. A run below the log's floor is retired, and one
+that reaches below it once a part of it does.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Picture(NamedTuple):
         content_type: content type of its records.
         plan: hash of the current plan.
         definition: key of the definition that gives the plan (`headrace.definition.key_of`).
-        base_offset, end_offset: range of the log's own published records.
+        base_offset, end_offset: range of the log's own published records, without those below its floor.
         published_ms: when its end was published, in epoch milliseconds.
         manifest: the newest index manifest.
         unindexed: the newest unindexed segments, ascending; enough for `MAX_BUILDS` tasks.
@@ -109,7 +110,8 @@ def next_look_ms(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimi
     """Returns the time (epoch ms) at which something of the log will be due: `now_ms` if something is due already, None
     if nothing is or will be.
     """
-    if tasks(picture, since_ms, now_ms, limits, lambda: "") or expired(picture.manifest, now_ms, limits):
+    is_due = passed(picture, now_ms) or expired(picture.manifest, now_ms, limits)
+    if is_due or tasks(picture, since_ms, now_ms, limits, lambda: ""):
         return now_ms
     times = [
         _expires_ms(picture.manifest, retired.generation, retired.at_ms, limits)
@@ -121,6 +123,30 @@ def next_look_ms(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimi
     if mergeable_ms is not None:
         times.append(mergeable_ms)
     return min(times, default=None)
+
+
+def passed(picture: Picture, now_ms: int) -> list[Run]:
+    """Returns the runs that hold records below the log's floor, and are to be retired for that: a run whose records are all
+    below; one of which enough are or, on the log's day of the week, any, unless it was planned that day.
+    """
+    floor = picture.base_offset
+
+    def is_passed(run: Run) -> bool:
+        below, size = floor - run.first_offset, run.end_offset - run.first_offset
+        if below * merging.SHARE >= size:
+            return True
+        is_young = now_ms - (made_ms(run.id) or 0) < merging.DAY_MS
+        return below > 0 and not is_young and merging.is_day(picture.log_id, now_ms)
+
+    return [run for run in picture.manifest.runs if is_passed(run)]
+
+
+def made_ms(made_id: str) -> int | None:
+    """Returns the time (epoch ms) at which the id of a run or a job was created, read from the id itself; None for any
+    other text.
+    """
+    time_ms, dash, _ = made_id.partition("-")
+    return int(time_ms) if dash and len(time_ms) == 13 and time_ms.isdecimal() else None
 
 
 def expired(index: IndexManifest, now_ms: int, limits: IndexLimits) -> list[Run]:

@@ -21,11 +21,12 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from functions.indexer import policy
-from functions.indexer.context import Context, made_ms
+from functions.indexer.context import Context
 from functions.indexer.look import is_over, look
+from functions.indexer.policy import Picture, made_ms
 from headrace.errors import Damaged, StoreThrottled
 from headrace.index.descriptors import Descriptor, Run
-from headrace.index.manifest import IndexManifest, retired_over, without
+from headrace.index.manifest import IndexManifest, retired_over, with_retired, without
 from headrace.manifest.store import KEPT_MS, NewestLook, outdated
 from headrace.objects import ObjectMissing, keys, packed
 
@@ -41,6 +42,19 @@ def retire(context: Context, index: IndexManifest, began: NewestLook) -> IndexMa
         remove_run(context, index.log_id, run.id)
     successor = without(index, {run.id for run in removable}, context.now_ms())
     return successor if context.publish(successor, began) else context.newest_index(index.log_id)
+
+
+def retire_passed(context: Context, picture: Picture, began: NewestLook) -> bool:
+    """Retires the runs that hold too many records below the log's floor. Returns whether there were any: then the picture
+    is no longer true. `began` is the look that found its index manifest.
+    """
+    now_ms = context.now_ms()
+    runs = policy.passed(picture, now_ms)
+    if runs:
+        context.publish(
+            with_retired(picture.manifest, runs, now_ms), began
+        )  # else another did, and the next look tells
+    return bool(runs)
 
 
 def remove_run(context: Context, log_id: str, run_id: str) -> int:

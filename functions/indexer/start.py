@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from functions.indexer import policy
 from functions.indexer.context import Context
 from functions.indexer.look import see, wake
-from functions.indexer.retire import retire
+from functions.indexer.retire import retire, retire_passed
 from functions.indexer.runs import TIMEOUT_MINUTES, put_input
 from headrace.errors import StoreError
 from headrace.index.job import VERSION, JobInput, Task
@@ -166,6 +166,8 @@ class _Gathered:
             context.jobs.drop(row)
             return []
         picture = picture._replace(manifest=retire(context, picture.manifest, began))
+        if retire_passed(context, picture, began):
+            picture = see(context, row.log_id) or picture
         now_ms = context.now_ms()
         tasks = policy.tasks(picture, row.since_ms, now_ms, context.limits, context.new_id)
         if tasks:

@@ -110,14 +110,19 @@ def retired_over(manifest: IndexManifest, first: int, end: int, now_ms: int) -> 
 
     It is a new generation even if there are no such runs: then whoever is about to publish one has to look again.
     """
-    generation = manifest.generation + 1
     over = [run for run in manifest.runs if run.first_offset < end and first < run.end_offset]
+    return with_retired(manifest, over, now_ms)
+
+
+def with_retired(manifest: IndexManifest, runs: Collection[Run], now_ms: int) -> IndexManifest:
+    """Returns the next generation, in which these of its runs are retired."""
+    generation = manifest.generation + 1
     return replace(
         manifest,
         generation=generation,
         created_ms=now_ms,
-        runs=tuple(run for run in manifest.runs if run not in over),
-        retired=(*manifest.retired, *(Retired(run, generation, now_ms) for run in over)),
+        runs=tuple(run for run in manifest.runs if run not in runs),
+        retired=(*manifest.retired, *(Retired(run, generation, now_ms) for run in runs)),
     )
 
 

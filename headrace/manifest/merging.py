@@ -203,8 +203,8 @@ def find_none(_: Manifest, __: int) -> DeadRecords:
     return DeadRecords()
 
 
-_SHARE = 4  # a segment is scrubbed as soon as one in so many of its records is to be blanked
-_DAY_MS = 24 * 3600 * 1000
+SHARE = 4  # a segment is scrubbed as soon as one in so many of its records is to be blanked
+DAY_MS = 24 * 3600 * 1000
 
 
 class Scrub(NamedTuple):
@@ -242,6 +242,11 @@ def with_dead(segments_from: Callable[[int], Iterator[Segment]], dead: Iterable[
         yield Scrub(segment, tuple(found))
 
 
+def is_day(log_id: str, now_ms: int) -> bool:
+    """Returns whether it is the log's day of the week, on which few removed records are reason enough."""
+    return now_ms // DAY_MS % 7 == int(log_id[:8], 16) % 7
+
+
 def is_due(scrub: Scrub, log_id: str, now_ms: int, floor: int) -> bool:
     """Returns whether to scrub a segment now: if enough of its records are removed and not blanked yet or, on one day of
     the week, if any is, unless it was scrubbed that day already.
@@ -252,10 +257,9 @@ def is_due(scrub: Scrub, log_id: str, now_ms: int, floor: int) -> bool:
     left = sum(dead[1::2]) - sum(dead[::2]) - segment.blanked
     if left <= 0:
         return False
-    if left * _SHARE >= segment.count and not segment.first_offset < floor < segment.end_offset:
+    if left * SHARE >= segment.count and not segment.first_offset < floor < segment.end_offset:
         return True
-    is_day = now_ms // _DAY_MS % 7 == int(log_id[:8], 16) % 7
-    return is_day and (not segment.blanked or now_ms - (keys.planned_ms(segment.key) or 0) >= _DAY_MS)
+    return is_day(log_id, now_ms) and (not segment.blanked or now_ms - (keys.planned_ms(segment.key) or 0) >= DAY_MS)
 
 
 def names(manifest: Manifest, key: str) -> bool:

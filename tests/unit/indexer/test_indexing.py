@@ -7,9 +7,9 @@ import json
 import pytest
 
 from functions.indexer import policy
-from functions.indexer.context import made_ms
 from functions.indexer.follow import PLANNING_MS, STARTING_MS, follow
 from functions.indexer.look import look, see
+from functions.indexer.policy import made_ms
 from functions.indexer.retire import rebuild, sweep_orphans
 from functions.indexer.runs import load_input
 from functions.indexer.start import GIVE_UP_MS, start

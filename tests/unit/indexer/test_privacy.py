@@ -227,3 +227,26 @@ def test_what_lives_is_touched_by_nothing_of_this() -> None:
         world.pass_day()
     assert world.read() == kept
     assert world.telling(versions=False)
+
+
+def test_what_was_lost_to_a_cap_leaves_the_indexes_as_soon_as_a_quarter_of_a_run_is_below_the_floor() -> None:
+    world = Topic(cap_records=20)
+    (log_id,) = world.log_ids
+    world.write(secret=True)
+    world.write(secret=False)
+    assert [(run.first_offset, run.end_offset) for run in world.index(log_id).runs] == [(0, 20)]
+    world.write(secret=False, count=4)
+    assert world.topics.view("t").earliest_seq == 5
+    assert [run.first_offset for run in world.index(log_id).runs] == [0, 20]
+    world.write(secret=False, count=2)
+    assert min(run.first_offset for run in world.index(log_id).runs) == 6, "the rest is built again from the floor"
+    assert world.covered(log_id)
+    for _ in range(3):
+        world.write(secret=False)
+    runs = world.index(log_id).runs
+    assert min(run.end_offset for run in runs) > world.topics.view("t").earliest_seq - 1
+    for _ in range(SCRUBBED_DAYS + VERSION_DAYS + 1):
+        world.pass_day()
+    assert world.telling() == []
+    assert len(world.read()) == 20
+    assert world.covered(log_id)
