@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from headrace.batch import Batch
+from headrace.log.requests import Head
 from headrace.log.seam import Look, Rows
 from headrace.memory import memory_stores
-from headrace.topics import live, retention
+from headrace.topics import erase, live, retention
 from headrace.topics.decide import TopicSurface
 from headrace.topics.errors import TopicFull
 from headrace.topics.runs import NONE, Runs
@@ -167,11 +168,35 @@ def test_a_first_cap_of_a_long_topic_reads_a_record_for_each_mark(clock: ManualC
     assert (view.live, view.bytes) == (3000, 15_000)
 
 
-def test_deletes_by_seq_measure_the_smaller_side(topics: Topics) -> None:
+class Measuring(Topics):
+    """Topics that count how many records are measured."""
+
+    measured = 0
+
+    def sizes(self, head: Head, first: int, end: int) -> list[int]:
+        self.measured += end - first
+        return super().sizes(head, first, end)
+
+
+def test_deletes_by_seq_measure_the_smaller_side() -> None:
+    topics = Measuring(memory_stores())
     for number in range(10):
         write(topics, "t", b"x" * number)
     assert topics.erase("t", 3, None)[-1] == 45 - 1
+    assert topics.measured == 2
     assert topics.erase("t", 10, None) == (7, 10, 10, 1, 9)
+    assert topics.measured == 2 + 1
+
+
+@pytest.mark.parametrize("match", [None, Match("a")])
+def test_a_delete_of_very_many_is_done_in_parts(match: Match | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erase, "_PART", 3)
+    stores = memory_stores()
+    wal = Faulty(stores.wal)
+    topics = Topics(replace(stores, wal=wal))
+    write(topics, "t", *[b"x" * number for number in range(20)], tag="a")
+    assert topics.erase("t", 12, match) == (11, 20, 12, 9, sum(range(11, 20)))
+    assert wal.calls["commit"] == 1 + 4
 
 
 def test_newer_removed_runs_join_those_of_the_object(topics: Topics) -> None:
