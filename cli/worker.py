@@ -76,12 +76,12 @@ class Worker:
         lease_s = plan.lease_ms / 1000
         self._policy = RetryPolicy()
         # Several tries must fit into what is left of a lease.
-        hasty = RetryPolicy(
+        self._hasty = RetryPolicy(
             first_wait_s=0.05, longest_wait_s=min(2.0, lease_s / 12), longest_retry_after_s=lease_s / 6
         )
         timeout_s = Lease(lease_s, 0).timeout_s
         self._acks, self._nacks, self._extends = (
-            Settler(client, verb, timeout_s, self._note_retry, hasty) for verb in ("ack", "nack", "extend")
+            Settler(client, verb, timeout_s, self._note_retry, self._hasty) for verb in ("ack", "nack", "extend")
         )
         self._held: dict[asyncio.Task[None], Held] = {}
         self._unstarted: list[Held] = []  # leased after the worker was told to stop
@@ -297,11 +297,11 @@ class Worker:
                 if verdict.delay_ms is None:
                     became = await self._acks.ask(job)
                     if became == "unknown":  # an earlier try may have deleted it
-                        became = "done" if await self._client.is_gone(job, held.lease.timeout_s) else "skipped"
+                        became = "done" if await self._is_gone(held) else "skipped"
                 else:
                     became = await self._nacks.ask(job, delay_ms=verdict.delay_ms)
                     facts["retry_in_ms"] = verdict.delay_ms
-        except (TimeoutError, TryLater, CliError):
+        except (TimeoutError, CliError):
             became = "unknown"
         if verdict.name != "done" or became == "done":
             self._reporter.event(verdict.name, job, **facts)
@@ -309,6 +309,16 @@ class Worker:
             self._reporter.event("lost", job, reason="its lease ended before the ack", **facts)
         else:
             self._reporter.event("unconfirmed", job, reason="no ack was confirmed", **facts)
+
+    async def _is_gone(self, held: Held) -> bool:
+        """Returns whether a job is not in the queue any more; asks until there is an answer."""
+        failures = 0
+        while True:
+            try:
+                return await self._client.is_gone(held.job, held.lease.timeout_s)
+            except TryLater as later:
+                failures += 1
+                await asyncio.sleep(self._hasty.wait_s(failures, later.after_s, random))
 
     def _note_retry(self, reason: str, wait_s: float) -> None:
         self._reporter.event("retry", reason=reason, wait_s=round(wait_s, 3))

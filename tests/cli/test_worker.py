@@ -329,6 +329,19 @@ def test_an_ack_without_an_answer_is_repeated(fake: FakeTopics, url: str, fault:
     assert len(fake.deliveries) == 1
 
 
+def test_whether_an_ack_counted_is_asked_until_there_is_an_answer(fake: FakeTopics, url: str) -> None:
+    push(fake, 1)
+
+    def lose_answers(request: httpx.Request, apply: Callable[[], httpx.Response]) -> httpx.Response:
+        fake.faulty, fake.faults = "/diff", [status(503), answer_lost]
+        return answer_lost(request, apply)
+
+    fake.faulty, fake.faults = "/ack", [lose_answers]
+    log = Log()
+    work(url, succeed, log, replace(PLAN, drains=True))
+    assert log.seqs("done") == [1] and not fake.faults
+
+
 def test_a_server_that_is_away_for_a_while_costs_nothing(fake: FakeTopics) -> None:
     push(fake, 2)
     log = Log()
