@@ -145,6 +145,8 @@ def _has_keys(context: Context, manifest: Manifest, definition: Definition) -> b
     """Returns whether records have routing keys: the definition requires them, or the newest segment has some."""
     if definition.registry.routing_key is not None:
         return True
+    if manifest.begin_offset == manifest.end_offset:
+        return False
     newest = next(context.manifests.segments_from(manifest, manifest.end_offset - 1), None)
     if newest is None:
         raise Damaged(f"manifest has no last segment: log_id={manifest.log_id} generation={manifest.generation}")

@@ -13,6 +13,8 @@ what a crash after each leaves:
     manifest generation               a published segment; the watermark is behind, the next seal raises it
     watermark                         nothing
 
+Segments below the floor are dropped at the end (`functions.sealer.drop`).
+
 A sealer that loses the race for a generation deletes nothing, loads what was published, and continues after it.
 """
 
@@ -27,6 +29,7 @@ import msgspec
 from functions.queue import Message
 from functions.sealer import policy
 from functions.sealer.context import Context
+from functions.sealer.drop import drop
 from functions.sealer.policy import SealLimits
 from headrace.batch import Batch, concat
 from headrace.errors import Damaged, StoreError
@@ -136,6 +139,8 @@ class _Run:
             self._raise_watermark(manifest)  # a sealer died between manifest and watermark
         for _ in range(MAX_ROUNDS):
             if self._is_done(manifest):
+                if manifest is not None:
+                    drop(self._parts, manifest, self._look)
                 return self._done
             manifest = self._next(manifest)
         return self._done._replace(is_done=self._done.is_done and self._is_done(manifest))

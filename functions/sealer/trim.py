@@ -18,6 +18,7 @@ object:
     never.
   - A segment that was replaced by a merged one: two generations and a while later, no reader needs it any more. Until
     then the manifest names it. Sealers remove it before they publish a generation that no longer does.
+  - A segment that was dropped because it is below the floor, once no reader needs it any more.
   - A sealed manifest page of a generation that was published: its key tells which one would have named it first.
   - A generation of the manifest that was replaced a day ago, once the watermark names a newer one; never the first, which
     tells that there are others.
@@ -41,11 +42,12 @@ import msgspec
 
 from functions.sealer import memo
 from functions.sealer.context import Context
+from functions.sealer.drop import MAX_OBJECTS, drop, dropped_objects
 from functions.sealer.memo import Memo
 from headrace.clock import Budget
 from headrace.log import join
-from headrace.manifest import merging, store
-from headrace.manifest.manifest import Manifest, ManifestPage
+from headrace.manifest import dropping, merging, store
+from headrace.manifest.manifest import Begin, Manifest, ManifestPage
 from headrace.manifest.store import KEPT_MS
 from headrace.objects import keys
 from headrace.wal.state import Entry
@@ -109,10 +111,13 @@ def sweep_orphans(parts: Context, log_id: str) -> int:
     newest = parts.stores.wal.newest(log_id)
     if newest is None or newest.state.ended:
         return 0  # purge removes everything
-    orphans = _orphaned_payloads(parts, newest)
+    orphans, began = _orphaned_payloads(parts, newest), parts.look()
     manifest = join.newest_manifest(parts.stores, parts.manifests, log_id)
     orphans += _orphaned_objects(parts, newest, manifest)
     if manifest is not None:
+        manifest = drop(parts, manifest, began) or manifest
+        if dropping.is_removable(manifest, parts.now_ms(), parts.stores.settings.merge_retire_ms):
+            orphans += islice(dropped_objects(parts, manifest), MAX_OBJECTS)
         orphans += _segments(parts, manifest)
         orphans += _pages(parts, manifest)
     outdated = _outdated(parts, log_id)
@@ -205,7 +210,8 @@ def _segments(parts: Context, manifest: Manifest) -> Iterator[str]:
         prefix = keys.segment(manifest.log_id, block * _BLOCK, "").partition("-")[0][:-3]
         found = list(parts.stores.objects.list(prefix))
         yield from (key for key in found if key in gone)
-        passed = [key for key in found if key not in gone and _is_passed(manifest, key)]
+        begin = manifest.begin.sealed if isinstance(manifest.begin, Begin) else 0
+        passed = [key for key in found if key not in gone and _number(key) >= begin and _is_passed(manifest, key)]
         if not passed:
             continue
         named = _named_from(parts, manifest, block * _BLOCK)
@@ -237,6 +243,10 @@ def _named_from(parts: Context, manifest: Manifest, number: int) -> set[str]:
 def _pages(parts: Context, manifest: Manifest) -> Iterator[str]:
     """Yields the pages, first named by one of the newest generations, that none names."""
     block = max(0, manifest.generation // _BLOCK - _BLOCKS + 1)
+    removable = set(merging.removable(manifest, parts.now_ms(), parts.stores.settings.merge_retire_ms))
+    pages = keys.manifest_pages(manifest.log_id)
+    if any(key.startswith(pages) for key in removable):
+        yield from (key for key in parts.stores.objects.list(pages) if key in removable)
     named = {*_pages_since(parts, manifest.pages, block * _BLOCK), *(one.key for one in manifest.replaced)}
     for start in range(block * _BLOCK, manifest.generation + 1, _BLOCK):
         for key in parts.stores.objects.list(keys.manifest_page(manifest.log_id, start, "").partition("-")[0][:-3]):

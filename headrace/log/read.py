@@ -32,7 +32,7 @@ from headrace.log.requests import (
     Selection,
     check_cursor,
 )
-from headrace.log.seam import Which
+from headrace.log.seam import Which, split
 from headrace.log.view import RAW, Collector, RecordCollector, View
 from headrace.manifest.manifest import Manifest
 from headrace.objects import ObjectMissing
@@ -118,15 +118,20 @@ class Reader:
         Raises:
             The errors of `Log.head`.
         """
-        end, head, _ = self._end(which, At(Cursor(None, position)))
-        position = max(position, head.state.floor)
-        page = RecordCollector(self.columns, max_records, max_bytes)
-        position = self.fill_all(head.log_id, head.config, position, head.state.next_offset, end, page)
-        return RecordsPage(head, page.records, position, head.state.next_offset)
+        for _ in join.looks(split(which)[0], f"position={position}"):
+            end, head, _ = self._end(which, At(Cursor(None, position)))
+            position = max(position, head.state.floor)
+            page = RecordCollector(self.columns, max_records, max_bytes)
+            after = self.fill_all(head.log_id, head.config, position, head.state.next_offset, end, page)
+            if (page.records[0].offset if page.records else after) == position:
+                return RecordsPage(head, page.records, position + len(page.records), head.state.next_offset)
+            # Records were dropped since `head` was read: a newer one has the floor.
+        raise AssertionError("the last look raises")
 
     def page(self, row: Row, position: int, max_records: int, max_bytes: int) -> list[Record]:
-        """Returns consecutive records with all their columns, from `position` on: all `max_records` of them must exist. At
-        least one, unless `max_records` is 0, and no more once their data and meta reach `max_bytes`.
+        """Returns consecutive records with all their columns, from `position` on: all `max_records` of them must exist, but
+        those that were dropped meanwhile are left out. At least one, unless `max_records` is 0, and no more once their data
+        and meta reach `max_bytes`.
         """
         page = RecordCollector(self.columns, max_records, max_bytes)
         self.fill_all(row.log_id, row.config, position, position + max_records, None, page)
@@ -193,10 +198,13 @@ class Reader:
 
     def _fill(self, log_id: str, position: int, stop: int, end: Tail | None, page: Collector) -> int:
         """Adds records of one log to the page, from `position` on and not past `stop`. Returns the position after the
-        last record looked at, which is above `position`.
+        last record looked at, which is above `position`. If the record there was dropped, it adds none, and returns where
+        the log begins.
         """
         manifest = self._pictures.manifest(log_id)
         for _ in join.looks(log_id, f"position={position}"):
+            if manifest is not None and position < manifest.begin_offset:
+                return manifest.begin_offset
             if manifest is not None and position < manifest.end_offset:
                 try:
                     return self._fill_sealed(manifest, position, stop, page)

@@ -241,8 +241,13 @@ class RecordCollector(Collector):
         return len(self.records)
 
     def take(self, offset: int, batch: Batch) -> int:
-        """Adds a batch of consecutive records, the first at `offset`, while there is room. Returns how many it added."""
+        """Adds a batch of consecutive records, the first at `offset`, while there is room. Returns how many it added: none,
+        and the page is full, if those before it were dropped while the page was read.
+        """
         before = self.count
+        if self.records and offset > self.records[-1].offset + 1:
+            self._stopped = True
+            return 0
         for record in batch.part(0, self.room_records).records(offset):
             self.records.append(record)
             self.size += len(record.data) + len(record.meta or b"")

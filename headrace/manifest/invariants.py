@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from headrace.errors import Damaged
-from headrace.manifest.manifest import VERSION, Manifest, ManifestPage, Replaced
+from headrace.manifest.manifest import VERSION, Begin, Manifest, ManifestPage, Replaced
 from headrace.manifest.merging import names
 from headrace.segment.descriptor import Segment
 from headrace.wal.state import LogState, offset_of_slot
@@ -28,7 +29,11 @@ def check(previous: Manifest | None, new: Manifest) -> None:
     if previous is None:
         _require(new, "generation", 1, new.generation)
         _require(new, "sealed_bytes", sum(s.payload_bytes for s in new.open_page), new.sealed_bytes)
+        _require(new, "begin", msgspec.UNSET, new.begin)
         fresh = new.open_page
+    elif new.begin != previous.begin:
+        _check_drop(previous, new)
+        fresh = ()
     elif any(one.generation == new.generation for one in new.replaced):
         if new.pages == previous.pages:
             _check_merge(previous, new)
@@ -71,10 +76,20 @@ def check_whole(manifest: Manifest) -> None:
 
 
 def _check_contiguous(manifest: Manifest) -> None:
-    """Raises Damaged unless pages and open segments have consecutive numbers, and cover the offsets from base to end
-    without gap or overlap.
+    """Raises Damaged unless pages and open segments have consecutive numbers, and cover the offsets from where the log
+    begins to its end without gap or overlap. What was dropped lies below the floor, and only the first page may still list
+    some of it.
     """
-    number, offset, time_ms = 0, manifest.config.base_offset, 0
+    number, offset, time_ms = manifest.begin_number, manifest.begin_offset, 0
+    is_below = manifest.begin_offset <= max(manifest.state.floor, manifest.config.base_offset)
+    _require_that(manifest, "what is dropped is below the floor", is_below, manifest.begin)
+    if manifest.pages and isinstance(manifest.begin, Begin):
+        page = manifest.pages[0]
+        begins_inside = (
+            page.first_number <= number < page.end_number and page.first_offset <= offset < page.end_offset
+        )
+        _require_that(manifest, "the log begins in its first page", begins_inside, manifest.begin)
+        number, offset = page.first_number, page.first_offset
     for part in _parts(manifest):
         first, segments = (part.first_number, part.count) if isinstance(part, ManifestPage) else (part.number, 1)
         holds_records = segments >= 1 and part.end_offset - part.first_offset >= segments
@@ -103,6 +118,7 @@ def _check_progress(previous: Manifest, new: Manifest) -> None:
         "definitions are never set back": (_definition(after), _definition(before)),
         "is_final is never unset": (after.is_final, before.is_final),
         "holds_source is never set again": (before.holds_source, after.holds_source),
+        "floor never falls": (after.floor, before.floor),
     }
     for rule, (later, earlier) in rises.items():
         _require_that(new, rule, later >= earlier, later)
@@ -209,6 +225,36 @@ def _check_rewrite(previous: Manifest, new: Manifest) -> None:
         replaced=(*previous.replaced, *fresh),
     )
     _require(new, "all but what is rewritten", kept, new)
+
+
+def _check_drop(previous: Manifest, new: Manifest) -> None:
+    """Raises Damaged unless segments at the front are dropped, with the pages that list no others, and nothing else has
+    changed.
+    """
+    _require(new, "generation", previous.generation + 1, new.generation)
+    begin = new.begin
+    rises = isinstance(begin, Begin) and begin.number > previous.begin_number and begin.offset > previous.begin_offset
+    _require_that(new, "the log begins later", rises, begin)
+    assert isinstance(begin, Begin), "required above"
+    known = previous.begin.sealed if isinstance(previous.begin, Begin) else 0
+    is_known = known < begin.sealed <= previous.sealed_count
+    _require_that(new, "dropped segments were sealed", is_known, begin.sealed)
+    _require(new, "when it was dropped", (new.generation, new.created_ms), (begin.generation, begin.at_ms))
+    kept = replace(
+        previous,
+        generation=new.generation,
+        created_ms=new.created_ms,
+        sealed_ms=previous.end_published_ms,
+        begin=begin,
+        pages=tuple(page for page in previous.pages if page.end_number > begin.number),
+        open_page=tuple(segment for segment in previous.open_page if segment.number >= begin.number),
+        replaced=new.replaced,
+    )
+    _require(new, "all but what is dropped", kept, new)
+    before = len(previous.replaced)
+    _require(new, "replaced segments", previous.replaced, new.replaced[:before])
+    fresh = {(one.generation, one.at_ms) for one in new.replaced[before:]}
+    _require_that(new, "pages are replaced now", fresh <= {(new.generation, new.created_ms)}, fresh)
 
 
 def _check_replaced(previous: Manifest, new: Manifest) -> None:

@@ -81,6 +81,24 @@ class Replaced(msgspec.Struct, frozen=True):
     at_ms: int
 
 
+class Begin(msgspec.Struct, frozen=True, array_like=True):
+    """Where the published part begins since its first segments were dropped, which held only records below the floor.
+    Their objects are kept for a while, for readers with an older generation. A sealed page may still list some of them.
+
+    Attributes:
+        number, offset: number and first offset of the first segment that is left; those after the last if none is.
+        sealed: the number in that segment's key: all segments with a lower one were dropped.
+        generation: the first generation that begins here.
+        at_ms: when that generation was created, in epoch milliseconds.
+    """
+
+    number: int
+    offset: int
+    sealed: int
+    generation: int
+    at_ms: int
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """One generation: the list of everything published of a log, and the log's full state as of the end slot.
 
@@ -92,9 +110,11 @@ class Manifest(msgspec.Struct, frozen=True):
         sealed_bytes: bytes of record data published (this log's own).
         state: the log's state as of `end_slot`, so that trimmed control entries are not forgotten.
         created_ms: when the generation was created, in epoch milliseconds.
-        sealed_ms: when the end was published, if merging generations came after that; else 0 (see `end_published_ms`).
+        segment_count: number of segments, those that were dropped included; it is the number of the next one.
+        sealed_ms: when the end was published, if other generations came after that; else 0 (see `end_published_ms`).
         merged_away: number of segments by which merging has reduced the list, so that `sealed_count` never falls.
         replaced: segments that are no longer part of the log, but whose objects may still be read.
+        begin: where the segments begin; unset, and not stored, if none was ever dropped.
     """
 
     version: int
@@ -115,6 +135,17 @@ class Manifest(msgspec.Struct, frozen=True):
     sealed_ms: int = 0
     merged_away: int = 0
     replaced: tuple[Replaced, ...] = ()
+    begin: Begin | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def begin_offset(self) -> int:
+        """The offset of the first published record that was not dropped; the end if there is none."""
+        return self.begin.offset if isinstance(self.begin, Begin) else self.config.base_offset
+
+    @property
+    def begin_number(self) -> int:
+        """The number of segments that were dropped: all those at the front."""
+        return self.begin.number if isinstance(self.begin, Begin) else 0
 
     @property
     def end_published_ms(self) -> int:
@@ -187,6 +218,7 @@ def successor(
         state=last_entry.state,
         created_ms=now_ms,
         segment_count=(manifest.segment_count if manifest else 0) + len(segments),
+        begin=manifest.begin if manifest else msgspec.UNSET,
         pages=pages,
         open_page=(*open_page, *segments),
         merged_away=manifest.merged_away if manifest else 0,

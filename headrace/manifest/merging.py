@@ -142,8 +142,10 @@ def rewritten(
         nonce: returns random letters and digits for the key of a page.
 
     Returns:
-        None if no sealed page names the segment.
+        None if no sealed page names the segment, or if it was dropped.
     """
+    if replaced.first_offset < manifest.begin_offset:
+        return None
     generation = manifest.generation + 1
     pages: dict[str, bytes] = {}
     gone = [replaced.key]

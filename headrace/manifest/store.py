@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from headrace.clock import Bounded, Clock, Moment, age_s, moment
@@ -139,6 +139,7 @@ class ManifestStore:
         Raises:
             Damaged: a sealed page is missing or altered.
         """
+        offset = max(offset, manifest.begin_offset)
         yield from self._from(manifest.pages, offset)
         yield from self._from(manifest.open_page, offset)
 
@@ -148,8 +149,10 @@ class ManifestStore:
         Raises:
             Damaged: a sealed page is missing or altered.
         """
-        yield from self._before(manifest.open_page, offset)
-        yield from self._before(manifest.pages, offset)
+        for found in chain(self._before(manifest.open_page, offset), self._before(manifest.pages, offset)):
+            if found.first_offset < manifest.begin_offset:
+                return
+            yield found
 
     def segment_for_time(self, manifest: Manifest, time_ms: int) -> Segment | None:
         """Returns the first published segment with a record appended at `time_ms` or later; None if there is none.
@@ -164,8 +167,11 @@ class ManifestStore:
             at = bisect.bisect_left(parts, time_ms, key=lambda part: part.max_time_ms)
             found = parts[at] if at < len(parts) else None
             if not isinstance(found, ManifestPage):
-                return found
+                break
             parts = self.parts(found)
+        if found is not None and found.first_offset < manifest.begin_offset:  # it was dropped: the next one is later
+            return next(self.segments_from(manifest, found.first_offset), None)
+        return found
 
     def parts(self, page: ManifestPage) -> Parts:
         """Returns what a sealed page lists; costs one GET unless it is cached.

@@ -16,14 +16,14 @@ from headrace.index import descriptors
 from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.manifest import invariants
-from headrace.manifest.manifest import Manifest, Parts, decode, decode_page
+from headrace.manifest.manifest import Begin, Manifest, Parts, decode, decode_page
 from headrace.manifest.store import KEPT_MS, ManifestStore
 from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.objects.memory import MemoryObjects
 from headrace.recovery.report import Notes
 from headrace.segment import keypage, reader
 from headrace.segment.descriptor import Segment
-from headrace.wal.state import DefinitionRef
+from headrace.wal.state import DefinitionRef, LogState
 
 
 def check_generations(objects: Objects, notes: Notes, numbers: Sequence[int], now_ms: int) -> Manifest | None:
@@ -79,8 +79,8 @@ def _generation(objects: Objects, notes: Notes, key: str, number: int) -> Manife
 
 
 def segments_of(objects: Objects, notes: Notes, manifest: Manifest) -> tuple[list[Segment], set[str]]:
-    """Returns all segment descriptors of a manifest, ascending, and the keys of its sealed pages; a page that can't be read
-    is reported, and what is below it left out.
+    """Returns the descriptors of all segments of a manifest that were not dropped, ascending, and the keys of its sealed
+    pages; a page that can't be read is reported, and what is below it left out.
     """
     segments: list[Segment] = []
     pages: set[str] = set()
@@ -88,7 +88,8 @@ def segments_of(objects: Objects, notes: Notes, manifest: Manifest) -> tuple[lis
     def walk(parts: Parts) -> None:
         for part in parts:
             if isinstance(part, Segment):
-                segments.append(part)
+                if part.first_offset >= manifest.begin_offset:
+                    segments.append(part)
                 continue
             pages.add(part.key)
             try:
@@ -221,6 +222,38 @@ def named_objects(manifest: Manifest | None, segments: Iterable[Segment], pages:
     named |= {one.key for one in manifest.replaced} if manifest is not None else set()
     named |= {keys.segment_keys(key) for key in named}
     return named | pages
+
+
+def dropped_objects(manifest: Manifest | None, standing: Iterable[str]) -> set[str]:
+    """Returns the existing keys of dropped segments and their key pages, which are removed later."""
+    if manifest is None or not isinstance(manifest.begin, Begin):
+        return set()
+    prefix, end = keys.segments(manifest.log_id), manifest.begin.sealed
+    return {key for key in standing if key.startswith(prefix) and keys.sealed_number(key) < end}
+
+
+def check_own_objects(
+    objects: Objects, notes: Notes, standing: Iterable[str], newest: LogState, states: Iterable[LogState]
+) -> set[str]:
+    """Adds a finding to `notes` for each object of the surface's own that the newest state names and that is missing.
+
+    Args:
+        standing: the existing keys of the log.
+        states: those of entries and of the published part.
+
+    Returns:
+        The keys that a state names, and existing ones up to the numbers of those: the sealer sweeps these.
+    """
+    own = newest.named_objects(notes.log_id)
+    for key in own:
+        try:
+            objects.get(key)
+        except ObjectMissing:
+            notes.error("object.missing", key)
+    named = {key for state in states for key in state.named_objects(notes.log_id)}
+    for prefix, number in map(keys.numbered, own):
+        named |= {key for key in standing if key.startswith(prefix) and keys.numbered(key)[1] <= number}
+    return named
 
 
 def check_indexes(objects: Objects, notes: Notes, standing: Iterable[str], now_ms: int) -> set[str]:

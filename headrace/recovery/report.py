@@ -30,6 +30,7 @@ Kind = Literal[
     "manifest.missing",
     "manifest.damaged",
     "manifest.rule",  # a generation may not follow the one before
+    "object.missing",  # an object of the surface's own (removed records, a snapshot) that the state names
     "page.missing",
     "page.damaged",
     "payload.missing",

@@ -158,6 +158,10 @@ class _Walk:
             named = bucket.named_objects(manifest, segments, pages)
             named |= {keys.manifest(log_id, number) for number in listed.generations}
             named |= {link.payload_key for link in links if link.payload_key is not None}
+            named |= bucket.dropped_objects(manifest, standing)
+            states = [one.state for one in (manifest, *links) if one is not None]
+            if states:
+                named |= bucket.check_own_objects(stores.objects, notes, standing, states[-1], states)
             definitions = self._definitions(config, manifest, links)
             bucket.check_definitions(stores.objects, notes, definitions)
             named |= bucket.earlier_definitions(log_id, standing, definitions)

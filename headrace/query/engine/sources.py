@@ -260,6 +260,8 @@ class Sources:
                 )
             else:
                 manifest = self._manifest(log_id, watermark.generation, search=fresh or attempt > 0)
+            if manifest is not None and first < manifest.begin_offset <= end:
+                first = manifest.begin_offset  # the floor has risen since, and what is below it was dropped
             published = first if manifest is None else max(first, min(manifest.end_offset, end))
             try:
                 tail = TailPart(log_id, self._tail(log_id, published, end))

@@ -132,7 +132,11 @@ def _numbers(snapshot: Snapshot, unit: RunRange | SegmentRange) -> tuple[int, in
 
 def published(snapshot: Snapshot) -> int:
     """Returns the number of published segments of the stream, including all segments of its ancestors."""
-    return sum(part.manifest.segment_count for part in snapshot.parts if part.manifest is not None)
+    return sum(
+        part.manifest.segment_count - part.manifest.begin_number
+        for part in snapshot.parts
+        if part.manifest is not None
+    )
 
 
 def bound_of(run_: Run, *, descending: bool, is_whole: bool) -> float:
