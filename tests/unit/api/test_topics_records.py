@@ -161,9 +161,10 @@ def test_a_compressed_body_may_come_in_any_pieces(body: bytes, cuts: list[int]) 
     assert diff(server)["records"][0]["data"] == body.hex()
 
 
-@pytest.mark.parametrize(
-    "body", [b"plain", gzip.compress(b'{"records":[{"data":1}]}')[:-3], gzip.compress(b"{}") + b"rest", b"\x1f\x8b"]
-)
+SHORT = gzip.compress(b"{}", mtime=0)  # without the time: every process of a test run names the same cases
+
+
+@pytest.mark.parametrize("body", [b"plain", SHORT[:-3], SHORT + b"rest", b"\x1f\x8b"])
 def test_a_damaged_compressed_body_is_refused(server: Server, body: bytes) -> None:
     assert code(server("POST", T, GZIP, body)) == (400, "invalid_request")
 
