@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -32,16 +33,8 @@ RECORDS = {
     "tail": Lazy("cli.commands.topic_records:tail", "Follow a topic live."),
 }
 
-SHOWN = (
-    "head_seq",
-    "earliest_seq",
-    "next_seq",
-    "count",
-    "bytes",
-    "effective_priority",
-    "last_write_ts",
-    "last_read_ts",
-)
+LATEST_MS = 253_402_300_800_000  # the end of the year 9999
+NUMBERS = ("head_seq", "earliest_seq", "next_seq", "count", "bytes", "effective_priority")
 COLUMNS = ("topic", "type", "head_seq", "earliest_seq", "count", "bytes", "durable", "effective_priority")
 
 
@@ -88,7 +81,9 @@ def create_topic(connection: Connection, name: str, config: Config, *, as_json: 
     if there.status_code == 200:
         present = document(there, what).get("config") or {}
         if differing := {member: present.get(member) for member in config if present.get(member) != config[member]}:
-            shown = ", ".join(f"{member}={member_text(member, text)}" for member, text in differing.items())
+            shown = ", ".join(
+                f"{member.removesuffix('_ms')}={member_text(member, text)}" for member, text in differing.items()
+            )
             raise CliError(f"{what}: it exists with {shown}", "`headrace topic configure NAME` changes settings")
         answer = {"topic": target.name, "created": False, "config": present}
     else:
@@ -175,8 +170,17 @@ def show_topic(connection: Connection, name: str, *, as_json: bool) -> None:
     state = document(answer, f"look at {target.name}")
     print_facts({"topic": target.name, "type": state.get("type", "log")})
     queue = state.get("queue")
-    print_facts({**{label: state.get(label) for label in SHOWN}, **(queue if isinstance(queue, dict) else {})})
+    print_facts({label: state.get(label) for label in NUMBERS})
+    print_facts({label.removesuffix("_ts"): moment(state.get(label)) for label in ("last_write_ts", "last_read_ts")})
+    print_facts(queue if isinstance(queue, dict) else {})
     print_config(state.get("config") or {})
+
+
+def moment(millis: object) -> str | None:
+    """Returns a time in milliseconds since 1970 as people write it, in UTC; None if it is not one."""
+    if not isinstance(millis, int) or not 0 <= millis < LATEST_MS:
+        return None
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def print_facts(facts: Mapping[str, object]) -> None:

@@ -219,7 +219,7 @@ class FakeTopics:
             "topic": name, "type": topic.config["type"], "head_seq": topic.head_seq,
             "earliest_seq": min(topic.records, default=topic.head_seq + 1), "next_seq": topic.head_seq + 1,
             "count": len(topic.records), "bytes": sum(len(bytes(r.sent.data)) for r in topic.records.values()),
-            "config": topic.config, "effective_priority": 0, "last_write_ts": None, "last_read_ts": None,
+            "config": topic.config, "effective_priority": 0, "last_write_ts": 1000, "last_read_ts": None,
         }  # fmt: skip
         if topic.config["type"] == "queue":
             counts = {"ready": len(self.ready(topic)), "in_flight": self.in_flight(topic)}

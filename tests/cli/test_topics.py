@@ -44,7 +44,7 @@ def test_create_again_changes_nothing(headrace: Shell, topics: FakeTopics) -> No
     assert headrace("topic", "create", "t").stdout.startswith("exists already: t ")
     assert headrace("topic", "create", "t", "--ttl", "60m").exit_code == 0
     other = headrace("topic", "create", "t", "--ttl", "2h")
-    assert other.exit_code == 1 and "it exists with ttl_ms=1h" in other.stderr
+    assert other.exit_code == 1 and "it exists with ttl=1h" in other.stderr
     assert topics.topics["t"].config["ttl_ms"] == 3_600_000
     assert headrace("queue", "create", "t").exit_code == 1
 
@@ -211,6 +211,7 @@ def test_list_and_show(headrace: Shell, filled: FakeTopics) -> None:
     few = headrace("topic", "list", "--prefix", "u", "--limit", "2")
     assert "u1" in few.stdout and "u2" not in few.stdout and "there may be more" in few.stderr
     shown = headrace("topic", "show", "t").stdout
+    assert "last write              1970-01-01T00:00:01.000Z" in shown
     assert "head seq                8" in shown and "idempotency_window" in shown.replace(" ", "_")
     assert "lease" not in shown
     assert json.loads(headrace("topic", "show", "t", "--json").stdout)["count"] == 8
