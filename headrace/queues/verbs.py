@@ -55,6 +55,8 @@ class Queues(Topics):
         """
         with self.in_time():
             claim = self._prefetch(name, request)
+            if claim.is_fresh and not claim.records and self._is_idle(name):
+                return Claimed([], 0)
         answer: Taken | Joined = self._ask(name, claim)
         taken = self._wait_for_deal(name, request, answer) if isinstance(answer, Joined) else answer
         dead = self._bury(name, taken.dead_letter) if taken.dead_letter is not None else 0
@@ -133,6 +135,14 @@ class Queues(Topics):
             return Claim(request)
         page = self.records(name, cursor, max_records=request.max, max_bytes=request.max_bytes)
         return Claim(request, page.records, (page.head.log_id, page.head.incarnation), is_fresh=True)
+
+    def _is_idle(self, name: str) -> bool:
+        """Returns whether a queue whose jobs log was just read has nothing to claim, nor to move; costs one query."""
+        jobs = self._context.pictures.warm(name)
+        if jobs is None or topic_of(jobs.state).config.claim_jitter_ms:
+            return False
+        now = self._at(self._context.look_at(jobs), self.head((name, LEASES)))
+        return not now.counts(jobs.state.next_offset).ready
 
     def _wait_for_deal(self, name: str, request: ClaimRequest, joined: Joined) -> Taken:
         """Waits for the end of a claim window, and returns the worker's share."""

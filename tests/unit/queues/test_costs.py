@@ -101,6 +101,10 @@ def test_an_empty_claim_and_a_view_write_nothing(aws: Deployment) -> None:
         with aws.calls.during() as made:
             ask()
         assert set(made) <= {"GetItem", "Query"}
+    for _ in range(2):  # a worker that asks again and again
+        with aws.calls.during() as made:
+            queues.claim("empty", ClaimRequest("a", 5))
+        assert dict(made) == {"Query": 2}
     with aws.calls.during() as made:
         queues.view("empty", touch=False)
     assert dict(made) == {"Query": 2, "BatchGetItem": 1}
