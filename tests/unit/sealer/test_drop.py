@@ -15,7 +15,10 @@ from headrace.batch import Record
 from headrace.errors import StoreError
 from headrace.manifest import manifest as manifests
 from headrace.objects import keys
+from headrace.query.engine import units
+from headrace.query.engine.sources import Sources
 from headrace.recovery.verify import verify
+from tests.support import index_runs
 from tests.support.faults import Faulty
 from tests.support.pairs import Pairs
 from tests.unit.sealer.world import SETTINGS, Dead, Dies, Stutters, World
@@ -248,6 +251,22 @@ def test_what_is_dropped_while_a_page_is_read_is_left_out_of_a_page_whose_head_s
             assert found == list(range(first, first + len(found)))
             assert page.next == first + len(found)
             assert [one.data for one in page.records] == queue.written[first : page.next]
+
+
+def test_a_search_looks_at_no_record_below_the_floor_and_at_no_dropped_segment() -> None:
+    queue = Queue(5)
+    log = Pairs(queue.world.stores).log
+    sources = Sources(queue.world.stores, log)
+    index_runs.index(queue.world.stores, log, "p", span=2)
+    assert len(sources.snapshot("p").runs) == 3
+    queue.give_up(10)
+    for fresh in (False, True):
+        snapshot = sources.snapshot("p", fresh=fresh)
+        (part,) = snapshot.parts
+        assert (part.first, part.end) == (10, 15)
+        assert [(one.first, one.end) for one in snapshot.runs] == [(10, 12), (12, 15)]
+        assert [one.segment.number for one in snapshot.segments_outside([])] == [3, 4]
+    assert units.published(snapshot) == 2
 
 
 def test_a_log_with_forks_keeps_its_segments() -> None:
