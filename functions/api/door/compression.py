@@ -1,5 +1,5 @@
-"""Compressed bodies: a request's body is expanded piece by piece while it is read, so that whoever reads it counts and
-bounds what comes out (a small body may stand for gigabytes), and answers are compressed for clients that ask for it.
+"""Compressed bodies: a request's body is expanded piece by piece while it is read, so that its reader counts and bounds
+what comes out (a small body may stand for gigabytes), and answers are compressed for clients that ask for it.
 """
 
 from __future__ import annotations

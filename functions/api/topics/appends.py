@@ -12,7 +12,7 @@ from functions.api.door.entry import Scope
 from functions.api.door.errors import Forbidden
 from functions.api.door.requests import ENDS_AT, is_buffered, run
 from functions.api.door.waiting import woken_by
-from functions.api.topics.calls import Call, committed
+from functions.api.topics.calls import Call, committed, decode
 from functions.api.topics.config import Number, clamped
 from functions.api.topics.records import WriteBody, array, check_count, check_text, fitting, request_of, shown
 from functions.metrics import ApiMetric
@@ -59,23 +59,16 @@ class DeleteBody(msgspec.Struct, frozen=True):
 async def append(call: Call) -> Response:
     """Appends records (§ 2)."""
     name = call.name(Scope.WRITE)
-    body = await call.body(WriteBody, MAX_BODY_BYTES, check_count)
     return_seqs = call.query("return_seqs").flag("return_seqs", True)
-    request = await run(request_of, body, call.headers.get("idempotency-key") or None)
-    if request.config.dead_letter is not None:
-        call.grant.require(Scope.WRITE, request.config.dead_letter)
-    written = await call.run(_append, call, name, request, body.config is not None)
+    request, written = await run(_append, call, name, await call.read(MAX_BODY_BYTES))
     measured: dict[str, float] = {}
     if not written.deduped:
         measured = committed(call, len(request.records), request.size, durable=written.durable)
         call.context.meter.add(ApiMetric.TopicAppends)
         call.context.meter.add(ApiMetric.TopicRecords, len(request.records))
         call.context.meter.add(ApiMetric.TopicAppendMs, round(call.verb_ms))
-    return await call.reply(
-        _written(name, written, return_seqs),
-        status=201 if written.created else 200,
-        measured=measured,
-    )
+    document = _written(name, written, return_seqs)
+    return await call.reply(document, status=201 if written.created else 200, measured=measured)
 
 
 async def diff(call: Call) -> Response:
@@ -106,21 +99,27 @@ async def delete(call: Call) -> Response:
     return await call.reply({"topic": name, **document})
 
 
-def _append(call: Call, name: str, request: WriteRequest, configures: bool) -> Written:
-    """Appends records. A key that may not create topics with a configuration of its own only appends to one that exists.
+def _append(call: Call, name: str, data: bytes) -> tuple[WriteRequest, Written]:
+    """Appends the records of a body, and returns them with the answer. A key that may not create topics with a
+    configuration of its own only appends to one that exists.
 
     Raises:
-        Forbidden: it would have to create it.
+        Forbidden: it would have to create it, or the configuration names a topic that the key may not touch.
     """
-    most = call.context.settings.max_topics
-    if not configures or Scope.ADMIN in call.grant.scopes:
-        return call.logs.append(name, request, limit=most)
-    try:
-        return call.logs.append(name, replace(request, create=False))
-    except TopicNotFound:
-        if request.create is False or (request.create is None and not request.config.auto_create):
-            raise
-        raise Forbidden("this key may not create a topic with a configuration: it lacks the scope admin") from None
+    body = decode(data, WriteBody, check_count)
+    request = request_of(body, call.headers.get("idempotency-key") or None)
+    if request.config.dead_letter is not None:
+        call.grant.require(Scope.WRITE, request.config.dead_letter)
+    may_configure = body.config is None or Scope.ADMIN in call.grant.scopes
+    with call.timed():
+        if may_configure:
+            return request, call.logs.append(name, request, limit=call.context.settings.max_topics)
+        try:
+            return request, call.logs.append(name, replace(request, create=False))
+        except TopicNotFound:
+            if request.create is False or (request.create is None and not request.config.auto_create):
+                raise
+    raise Forbidden("this key may not create a topic with a configuration: it lacks the scope admin")
 
 
 def _written(name: str, written: Written, return_seqs: bool) -> dict[str, Any]:

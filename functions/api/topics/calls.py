@@ -6,7 +6,8 @@ JSON object, to which the member `performance` is added (§ 0.9).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -109,16 +110,13 @@ class Call:
         """Returns those parameters of the query string that are `known`. Raises InvalidRequest if one is repeated."""
         return Query(query_of(self.request.scope, frozenset(known)))
 
-    async def body(
-        self, kind: type[B], limit: int = MAX_REQUEST_BYTES, check: Callable[[Any], None] = lambda _: None
-    ) -> B:
-        """Reads the body as `read` does, and returns it decoded; an empty body means an empty object. `check` as in
-        `decode`.
+    async def body(self, kind: type[B]) -> B:
+        """Reads the body as `read` does, and returns it decoded.
 
         Raises:
             InvalidRequest: the body is not JSON, or not such an object.
         """
-        return await run(decode, await self.read(limit) or b"{}", kind, check)
+        return decode(await self.read(), kind)
 
     async def read(self, limit: int = MAX_REQUEST_BYTES) -> bytes:
         """Reads and returns the body.
@@ -137,9 +135,15 @@ class Call:
 
     async def run(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Calls a verb, which blocks, and returns its result. Its time is added to `verb_ms`."""
+        with self.timed():
+            return await run(verb, *args, **kwargs)
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Adds the time of a block to `verb_ms`."""
         began = self.context.clock.monotonic()
         try:
-            return await run(verb, *args, **kwargs)
+            yield
         finally:
             self.verb_ms += (self.context.clock.monotonic() - began) * 1000
 
@@ -182,11 +186,13 @@ def committed(call: Call, records: int, size: int, *, durable: bool) -> dict[str
 
 
 def decode(data: bytes, kind: type[B], check: Callable[[Any], None] = lambda _: None) -> B:
-    """Decodes a JSON text into a struct. Before that, `check` sees the parsed text, and may raise.
+    """Decodes a JSON text into a struct; an empty text means an empty object. Before that, `check` sees the parsed text,
+    and may raise.
 
     Raises:
         InvalidRequest: the text is not strict JSON, or a member is missing or of another type.
     """
+    data = data or b"{}"
     try:
         check(requests.parsed(data))
         return msgspec.json.decode(data, type=kind)
