@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from headrace.batch import Record
 from headrace.errors import Damaged
 from headrace.queues import events, ledger
 from headrace.queues.cohort import share
@@ -292,6 +293,41 @@ def test_a_decision_that_lost_its_slot_is_forgotten() -> None:
     assert desk.ack("worker-2", 5).done == (5,)
     assert desk.pages == [], "what was known before still counts"
     assert desk.ack("worker-1", 3).done == (3,)
+
+
+def test_a_slot_that_another_process_got_counts_and_not_the_decision_that_lost_it() -> None:
+    desk = deep(3)
+    mine = desk.surface
+    desk.decide(Settle("ack", SettleRequest("worker-1", (3,))))  # not committed
+    desk.forget()
+    desk.ack("worker-2", 5)
+    desk.surface = mine
+    assert desk.ack("worker-1", 3).done == (3,)
+    assert desk.ack("worker-2", 5).skipped == (5,)
+
+
+def test_a_history_that_a_recovery_took_back_is_known_as_another_one() -> None:
+    desk = deep(3)
+    before, mine = (desk.leases, list(desk.written)), desk.surface
+    for seq in (3, 4):
+        desk.ack("worker-1", seq)
+    desk.leases, desk.written = before
+    desk.forget()
+    for seq in (5, 6, 7):
+        desk.settle("extend", "worker-2", (seq,), lease_ms=5_000)
+    desk.surface = mine
+    assert desk.ack("worker-1", 3, 4).done == (3, 4)
+    assert desk.projection() == fold(Projection(), [events.decode(data, "l") for data in desk.written])
+
+
+def test_records_that_were_read_of_another_log_are_not_handed_out() -> None:
+    desk = filled(2)
+    old = Record(0, NOW_MS, None, b"old")
+    for log in (("j", 1), ("other", 0)):
+        (taken,) = desk.decide(Claim(ClaimRequest("a"), (old,), log)).answers
+        assert taken.claimed.jobs[0].record.data == b"job0"
+    (taken,) = desk.decide(Claim(ClaimRequest("a"), (old,), ("j", 0))).answers
+    assert taken.claimed.jobs[0].record.data == b"old", "nothing is read twice"
 
 
 def test_events_that_do_not_continue_their_snapshot_are_damage() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import Damaged
 from headrace.queues import events
-from headrace.queues.projection import Projection, advance, apply, fold
+from headrace.queues.projection import Projection, advance, apply, before, fold
 from headrace.topics.runs import Runs
 from tests.unit.queues.histories import NODES, History
 from tests.unit.queues.model import Model, flat, offsets
@@ -140,6 +140,14 @@ def test_a_lease_ends_after_its_deadline_and_a_delay_at_its_time() -> None:
     assert advance(delayed, 179).counts(2) == (0, 1, 1)
     assert advance(delayed, 180).counts(2) == (1, 1, 0)
     assert advance(delayed, 201).due_ms is None
+
+
+def test_leases_that_were_read_after_the_jobs_log_are_seen_as_of_then() -> None:
+    leased = apply(Projection(), events.Claim(at=100, id="c", node="a", until=200, jobs=(0, 4)))
+    later = apply(leased, events.Remove(at=100, jobs=(1, 2, 5, 6)))
+    seen = before(later, 3)
+    assert (seen.counts(3), seen.live(3)) == ((0, 2, 0), 2)
+    assert before(later, 6) == later
 
 
 def test_a_long_queue_under_a_thousand_claims_is_quick_and_small() -> None:

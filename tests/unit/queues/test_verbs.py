@@ -45,6 +45,16 @@ def test_another_process_sees_what_one_did() -> None:
     assert one.counts() == two.counts() == world.process(clock).counts() == (0, 3, 0, 3)
 
 
+def test_a_claim_that_gets_less_than_it_asked_for_has_looked_at_the_end() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=4)
+    two.claim("b", 2)
+    one.claim("a", 1)
+    one.produce(b"1")
+    assert seqs(two.claim("b", 2)) == [4, 5], "it knew of jobs 3 and 4 alone"
+
+
 def test_requests_to_what_is_no_queue() -> None:
     process = World().process()
     process.queues.put("log", TopicConfig())
