@@ -74,7 +74,7 @@ def _print(report: RecoverReport) -> None:
         if log.status not in ("intact", "gone"):
             say(_line(log))
     for one in report.counters:
-        say(f"counter    {one.surface}  names={one.names}  it said {one.counted}")
+        say(f"counter    {one.what}  is {one.right}  it said {one.said}")
     counts = {status: sum(log.status == status for log in report.logs) for status in _ORDER}
     said = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "no logs"
     say(f"{'dry run, nothing written: ' if report.dry_run else ''}{said}")

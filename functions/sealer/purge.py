@@ -87,7 +87,7 @@ def purge(parts: Context, log_id: str) -> Purged:
     row = Row(log_id, _config(parts, log_id))
     if row.config.role:
         return Purged(False)
-    _mark_ended(parts, row.config, log_id)
+    _mark_ended(parts, row.config, newest)
     if not newest.state.is_purgeable:
         return Purged(False)
     ended = [(one, parts.stores.wal.newest(one.log_id)) for one in row.companions]
@@ -148,14 +148,14 @@ def overdue(parts: Context) -> int:
     return sent
 
 
-def _mark_ended(parts: Context, config: LogConfig, log_id: str) -> None:
+def _mark_ended(parts: Context, config: LogConfig, newest: Entry) -> None:
     """Marks the catalog row as ended, in case the process that ended the log died before it could.
 
     Otherwise a source that is kept for its forks would be listed until they end.
     """
     row = parts.stores.catalog.get(config.surface, config.name)
-    if row is not None and row.log_id == log_id and not row.ended:
-        parts.stores.mark_ended(row)
+    if row is not None and row.log_id == newest.log_id and not row.ended:
+        parts.stores.mark_ended(row, newest.state)
 
 
 def _config(parts: Context, log_id: str) -> LogConfig:

@@ -27,7 +27,15 @@ from msgspec.structs import replace
 
 from headrace.batch import Batch, concat, encode_frames
 from headrace.clock import Budget, Moment
-from headrace.errors import HeadraceError, OutcomeUnknown, Overloaded, StoreError, StoreThrottled, StoreTimeout
+from headrace.errors import (
+    HeadraceError,
+    LimitReached,
+    OutcomeUnknown,
+    Overloaded,
+    StoreError,
+    StoreThrottled,
+    StoreTimeout,
+)
 from headrace.log.context import Context, Picture, Sized, Ticket
 from headrace.log.join import verify
 from headrace.log.seam import Decision, Draft, NamedObject, Which, split
@@ -36,7 +44,7 @@ from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
 from headrace.tables.unborn import Born, announced, buried
 from headrace.tables.watermarks import Unpublished
-from headrace.wal import Committed, GuardRefused, Outcome, SlotTaken
+from headrace.wal import Committed, GuardRefused, Outcome, SlotTaken, TooLate
 from headrace.wal.entry import PutEntry
 from headrace.wal.state import Entry, LogState, first_slot
 
@@ -74,6 +82,7 @@ class Attempt:
     def __init__(self, context: Context, budget: Budget) -> None:
         self.budget = budget
         self.refused: list[tuple[Guard, Any]] = []
+        self._is_short = False
         self._context = context
         self._payloads: dict[str, _Payload] = {}
         self._nonces: dict[bytes, str] = {}
@@ -99,8 +108,19 @@ class Attempt:
 
         Raises:
             Overloaded, OutcomeUnknown: as in `put`.
+            LimitReached: it would go beyond the limit of the bytes of all logs.
         """
         context = self._context
+        most_bytes = context.stores.settings.max_total_bytes
+        if most_bytes:
+            looks = [context.look_at(one) for one in found.pictures if one is not None]
+            try:
+                decision = context.surface.reserve(looks, decision, most_bytes, context, self)
+            except LimitReached:
+                if self._is_short:
+                    raise
+                self._is_short = True  # a refusal is checked once against fresh state
+                return TooLate()
         newest = {one.newest.log_id: one.newest for one in found.pictures if one is not None}
         self._new = {draft.log_id for draft in decision.entries if draft.config is not None}
         if decision.objects:

@@ -41,7 +41,7 @@ from headrace.log.stores import Stores
 from headrace.tables.catalog import Row
 from headrace.tables.watermarks import TouchUnchanged
 from headrace.wal import Committed
-from headrace.wal.state import Entry, LogConfig
+from headrace.wal.state import Entry, LogConfig, LogState
 
 _TOUCH_FRACTION = 10
 
@@ -158,7 +158,7 @@ class Controls:
             NotFound: the name never existed; or it has expired, and no fork needs its data.
             Gone: it was deleted before or has expired, and forks still need its data.
         """
-        rows: list[Row] = []
+        ended: list[Look] = []
 
         def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
             look = looks[0]
@@ -168,15 +168,15 @@ class Controls:
                     return Decision((False,))
                 return Decision((self._surface.ended(look.config, look.state) or NotFound(name),))
             check(looks)
-            rows[:] = [look.row]
+            ended[:] = [look]
             return Decision((True,), _end(looks, "delete", "deleted"))
 
         if not self.run(lambda: self.find_all(name), decide):
             return False
         # It is deleted now, and that is the answer, whatever becomes of the rest: the purge does it again.
         with suppress(Exception):
-            self._stores.mark_ended(rows[0])
-            self.release_source(rows[0].log_id, rows[0].config)
+            self._stores.mark_ended(ended[0].row, ended[0].state)
+            self.release_source(ended[0].log_id, ended[0].config)
         return True
 
     def expire_if_due(self, row: Row) -> int | None:
@@ -187,6 +187,7 @@ class Controls:
         """
         has_ended = False
         touched_ms = 0
+        last: LogState | None = None
 
         def find() -> Found:
             nonlocal touched_ms
@@ -197,9 +198,10 @@ class Controls:
             return Found(tuple(Picture(one, last, read) if last is not None else None for one, last in newest), read)
 
         def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, now_ms: int, ____: Ids) -> Decision:
-            nonlocal has_ended
+            nonlocal has_ended, last
             look = looks[0]
             has_ended = True
+            last = look.state if look is not None else None
             if look is None or look.state.ended:
                 return Decision((None,))
             ends_ms = deadline_ms(row.config, look.state, touched_ms)
@@ -211,7 +213,7 @@ class Controls:
 
         ends_ms: int | None = self.run(find, decide)
         if has_ended:
-            self._stores.mark_ended(row)
+            self._stores.mark_ended(row, last)
         return ends_ms
 
     def rest(self, row: Row, slot: int) -> None:

@@ -219,6 +219,19 @@ class Surface:
         """
         raise NotImplementedError
 
+    def reserve(
+        self,
+        looks: Sequence[Look],  # noqa: ARG002
+        decision: Decision,
+        most_bytes: int,  # noqa: ARG002
+        rows: Rows,  # noqa: ARG002
+        ids: Ids,  # noqa: ARG002
+    ) -> Decision:
+        """Returns the decision with what its entries must reserve of a limit of the bytes of all logs. Raises LimitReached.
+        It is asked if there is such a limit.
+        """
+        return decision
+
     def missing(self, name: str) -> HeadraceError:
         """Returns the error for a name that does not exist."""
         return NotFound(f"{self.noun} not found: name={name}")

@@ -14,12 +14,12 @@ from headrace.manifest.store import ManifestStore
 from headrace.objects import Objects
 from headrace.settings import Settings
 from headrace.tables.catalog import Catalog, MarkEnded, Row
-from headrace.tables.counters import one_less
+from headrace.tables.counters import freed
 from headrace.tables.producers import Producers
 from headrace.tables.sessions import Sessions
 from headrace.tables.watermarks import Watermarks
 from headrace.wal import Wal
-from headrace.wal.state import random_id, request_id
+from headrace.wal.state import LogState, random_id, request_id
 
 _SHARDS_TRIED = 4  # of a counter, when transactions collide
 
@@ -61,15 +61,18 @@ class Stores:
         """Creates a manifest store with an empty cache."""
         return ManifestStore(self.objects)
 
-    def mark_ended(self, row: Row) -> None:
-        """Records in the row of a name that its log has ended, and counts the name no more, if it was counted: both at
-        once, and only once, however often this is called. Does nothing if the name has another log.
+    def mark_ended(self, row: Row, state: LogState | None) -> None:
+        """Records in the row of a name that its log has ended, and counts the name no more, if it was counted, nor what the
+        log holds: all at once, and only once, however often this is called. Does nothing if the name has another log.
+
+        Args:
+            state: the state of the log since it has ended; None if it is not known, and then it is taken to hold nothing.
         """
         if row.surface not in self.counted:
             self.catalog.mark_ended(row)
             return
         for skip in range(_SHARDS_TRIED - 1):
             with suppress(StoreThrottled):  # another transaction is at this shard: take one off the next
-                self.sessions.commit((MarkEnded(row), one_less(row.surface, row.name, skip)))
+                self.sessions.commit((MarkEnded(row), *freed(row, state, skip)))
                 return
-        self.sessions.commit((MarkEnded(row), one_less(row.surface, row.name, _SHARDS_TRIED - 1)))
+        self.sessions.commit((MarkEnded(row), *freed(row, state, _SHARDS_TRIED - 1)))

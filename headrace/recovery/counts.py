@@ -1,23 +1,28 @@
-"""Checks the counters of names, and sets them right.
+"""Checks the counters of names, and of what their logs hold, and sets them right.
 
-A counter is the number of its surface's rows that are not marked as ended: rows and counter change together, so they
-differ only if tables were lost, or restored to different moments. The rows are counted by the index of living names, which
-lags by a moment; a counter that changed while its rows were counted is taken as right.
+A counter of names is the number of its surface's rows that are not marked as ended: rows and counter change together, so
+they differ only if tables were lost, or restored to different moments. The rows are counted by the index of living names,
+which lags by a moment; a counter that changed while its rows were counted is taken as right. Likewise for the bytes that
+the states of these names' logs have reserved.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+
 from headrace.errors import StoreError
 from headrace.log.stores import Stores
 from headrace.recovery.report import Counted
-from headrace.tables.catalog import BUCKETS
-from headrace.tables.counters import SHARDS, SetShard, part_of
+from headrace.tables.catalog import BUCKETS, Row
+from headrace.tables.counters import SHARDS, TOTAL_BYTES, SetShard, part_of
 
 _PAGE = 1000
 
 
 def check_counts(stores: Stores, *, repair: bool = False) -> list[Counted]:
-    """Returns the counters that are wrong. It reads the rows of all names that live.
+    """Returns the counters that are wrong. It reads the rows of all counted names that live, and the newest entry of each.
 
     Args:
         repair: whether to set them right. No writer may run meanwhile.
@@ -25,22 +30,29 @@ def check_counts(stores: Stores, *, repair: bool = False) -> list[Counted]:
     Raises:
         StoreError: a store did not answer, or somebody wrote meanwhile.
     """
+    surfaces = sorted(stores.counted & frozenset(stores.surfaces))
+    before = {what: stores.sessions.counts(what) for what in (*surfaces, TOTAL_BYTES)}
+    right = Counter(dict.fromkeys(before, 0))
+    for surface, bucket in product(surfaces, BUCKETS):
+        for row in _living(stores, surface, bucket):
+            right[surface] += 1
+            newest = stores.wal.newest(row.log_id)
+            if newest is not None and newest.state.extension is not None:
+                right.update(dict(newest.state.extension.counted))
     wrong = []
-    for surface in sorted(stores.counted & frozenset(stores.surfaces)):
-        before = stores.sessions.counts(surface)
-        names = sum(_living(stores, surface, bucket) for bucket in BUCKETS)
-        if sum(before) == names or stores.sessions.counts(surface) != before:
+    for what, shards in before.items():
+        if sum(shards) == right[what] or stores.sessions.counts(what) != shards:
             continue
-        wrong.append(Counted(surface, names, sum(before)))
+        wrong.append(Counted(what, right[what], sum(shards)))
         if repair:
-            guards = [SetShard(surface, shard, before[shard], part_of(shard, names)) for shard in range(SHARDS)]
+            guards = [SetShard(what, shard, shards[shard], part_of(shard, right[what])) for shard in range(SHARDS)]
             if stores.sessions.commit(guards) is not None:
                 raise StoreError("names were created or ended meanwhile; run the recovery again, alone")
     return wrong
 
 
-def _living(stores: Stores, surface: str, bucket: str) -> int:
-    number, after = 0, ""
+def _living(stores: Stores, surface: str, bucket: str) -> Iterator[Row]:
+    after = ""
     while rows := stores.catalog.part(surface, bucket, after=after, limit=_PAGE):
-        number, after = number + len(rows), rows[-1].name
-    return number
+        yield from rows
+        after = rows[-1].name

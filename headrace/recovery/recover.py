@@ -118,7 +118,7 @@ class _Run:
             wrote.append("entry")
         if plan.row is not None or plan.mark_ended:
             if plan.row is None and plan.facts.row is not None and not self._dry_run:
-                self._stores.mark_ended(plan.facts.row)
+                self._stores.mark_ended(plan.facts.row, plan.state)
             wrote.append("row")
         if self._set_watermark(plan, manifest):
             wrote.append("watermark")

@@ -129,11 +129,11 @@ Status = Literal["intact", "restored", "repaired", "ended", "gone", "superseded"
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """A counter that is wrong: how many names of a surface live, and how many it says."""
+    """A counter that is wrong: its name (a surface's, or `total_bytes`), what it should say, and what it says."""
 
-    surface: str
-    names: int
-    counted: int
+    what: str
+    right: int
+    said: int
 
 
 class LogRecovered(msgspec.Struct, frozen=True):

@@ -93,7 +93,7 @@ def _counted(stores: Stores) -> VerifyReport:
     """
     notes = Notes("")
     for one in check_counts(stores):
-        notes.warn("counter.differs", one.surface, expected=one.names, found=one.counted)
+        notes.warn("counter.differs", one.what, expected=one.right, found=one.said)
     return VerifyReport((), tuple(notes.findings))
 
 

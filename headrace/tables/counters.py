@@ -19,9 +19,11 @@ from typing import Any
 from headrace.errors import LimitReached
 from headrace.tables.catalog import PutRow, Row
 from headrace.tables.items import Guard, Member, MemoryTables, Names, Refusal, n, s
+from headrace.wal.state import LogState
 
 TABLE = "sessions"
 SHARDS = 16
+TOTAL_BYTES = "total_bytes"  # the counter of the bytes that logs have reserved
 _PREFIX = "count#"
 
 
@@ -174,16 +176,30 @@ def one_less(what: str, name: str, skip: int = 0) -> Count:
     return Count(what, -1, 0, (usual_shard(name, 0) + skip) % SHARDS)
 
 
-def put_counted(row: Row, before: Row | None, count: Callable[[], Count]) -> tuple[Guard, ...]:
+def freed(row: Row, state: LogState | None, skip: int = 0) -> tuple[Count, ...]:
+    """Returns the guards by which a name that has ended counts no more, nor what its log holds."""
+    return (one_less(row.surface, row.name, skip), *_held(row, state, skip))
+
+
+def _held(row: Row, state: LogState | None, skip: int = 0) -> tuple[Count, ...]:
+    shard = (usual_shard(row.name, 0) + skip) % SHARDS
+    counted = state.extension.counted if state is not None and state.extension is not None else ()
+    return tuple(Count(what, -number, 0, shard) for what, number in counted)
+
+
+def put_counted(
+    row: Row, before: Row | None, count: Callable[[], Count], state: LogState | None = None
+) -> tuple[Guard, ...]:
     """Returns the guards that write the row of a new log of a counted surface.
 
     Args:
         before: the name's row as it was read, of a log that has ended; None if there is none.
         count: returns the guard that counts the name. It is asked only if the name is not counted: the row of an ended
             log counts until it is marked, and then its place is taken over.
+        state: the state of the log that the name had, which holds nothing from now on.
     """
     if before is None:
         return (PutRow(row, None), count())
     if before.ended:
         return (PutRow(row, before.log_id), count())
-    return (PutRow(row, before.log_id, unmarked=True),)
+    return (PutRow(row, before.log_id, unmarked=True), *_held(before, state))

@@ -138,8 +138,8 @@ def _create(
             grown = retention.enforce_caps(grown, lambda: NONE)
         times = (TimeRun(len(write.records), grown.append_time_ms),)
         draft = draft._replace(state=grown, batches=(write.records,), times=times)
-    before = old.row if old is not None else None
-    guards = put_counted(row, before, lambda: one_more(TOPICS, name, most, rows.counts, ids.refused))
+    before, last = (old.row, old.state) if old is not None else (None, None)
+    guards = put_counted(row, before, lambda: one_more(TOPICS, name, most, rows.counts, ids.refused), last)
     return (draft, *rules.create_companions(row)), guards
 
 

@@ -14,7 +14,7 @@ from headrace.log.requests import Head
 from headrace.log.seam import Decision, Draft, Ids, Look, Request, Rows, Surface
 from headrace.tables.items import Guard
 from headrace.tables.producers import Key, PutKey
-from headrace.topics import live, retention
+from headrace.topics import live, quota, retention
 from headrace.topics.errors import TopicFull, TopicNotFound
 from headrace.topics.live import Removed
 from headrace.topics.runs import NONE, Runs
@@ -31,6 +31,10 @@ class TopicSurface(Surface):
     def missing(self, name: str) -> HeadraceError:
         """Returns the error for a name that does not exist."""
         return TopicNotFound(name)
+
+    def reserve(self, looks: Sequence[Look], decision: Decision, most_bytes: int, rows: Rows, ids: Ids) -> Decision:
+        """Returns the decision with entries that reserve the bytes that topics hold after them. Raises LimitReached."""
+        return quota.reserve(looks, decision, most_bytes, self.hidden, rows, ids)
 
     def hidden(self, look: Look, rows: Rows) -> Runs:  # noqa: ARG002
         """Returns the records that are gone, though the topic's state does not say so: the done jobs of a queue."""

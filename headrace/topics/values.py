@@ -13,6 +13,7 @@ import msgspec
 from headrace.batch import EMPTY, Batch, Record
 from headrace.errors import InvalidRequest
 from headrace.objects import keys
+from headrace.tables.counters import TOTAL_BYTES
 from headrace.wal.state import Extension, LogState
 
 TOPICS = "topics"  # the surface of `/v0/…`
@@ -118,6 +119,7 @@ class TopicState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
             `base` has others.
         base: the object with the others; None if there are none.
         marks: stretches of the log, ascending, from the floor on.
+        reserved: bytes that it has reserved of the limit of all topics; 0 while there is none.
     """
 
     config: TopicConfig = TopicConfig()
@@ -128,6 +130,12 @@ class TopicState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
     removed: tuple[int, ...] = ()
     base: RemovedRef | None = None
     marks: tuple[Mark, ...] = ()
+    reserved: int = 0
+
+    @property
+    def counted(self) -> tuple[tuple[str, int], ...]:
+        """Returns the bytes that it has reserved."""
+        return ((TOTAL_BYTES, self.reserved),) if self.reserved else ()
 
     @property
     def removes_records(self) -> bool:

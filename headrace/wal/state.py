@@ -166,6 +166,11 @@ class Extension:
         return False
 
     @property
+    def counted(self) -> tuple[tuple[str, int], ...]:
+        """Returns for what the log counts in counters, beside its name, and how much: that is freed when it ends."""
+        return ()
+
+    @property
     def removes_records(self) -> bool:
         """Whether single records of the log can be removed, so that nothing may be left of them."""
         return False

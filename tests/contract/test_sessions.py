@@ -14,7 +14,7 @@ from headrace.tables.counters import SHARDS, Count, SetShard, one_less, one_more
 from headrace.tables.sessions import DropSlot, PutSlot, Slot, freeing, taking
 from headrace.tables.slots import Limit, free, free_expired, take
 from headrace.wal import Committed, GuardRefused
-from headrace.wal.state import LogConfig
+from headrace.wal.state import LogConfig, LogState
 from tests.contract.conftest import Ports
 from tests.support.builders import first_entry, log_id
 
@@ -148,11 +148,11 @@ def test_stores_free_the_names_of_counted_surfaces_only(ports: Ports) -> None:
     log, name = log_id(), log_id()
     ports.wal.commit(first_entry(log), [PutRow(row(name, log), None)])
     before = held(ports, "topics")
-    replace(stores, counted=frozenset[str]()).mark_ended(row(name, "another"))
-    stores.mark_ended(row(name, "another"))
+    replace(stores, counted=frozenset[str]()).mark_ended(row(name, "another"), None)
+    stores.mark_ended(row(name, "another"), None)
     assert held(ports, "topics") == before
-    stores.mark_ended(row(name, log))
-    stores.mark_ended(row(name, log))
+    stores.mark_ended(row(name, log), None)
+    stores.mark_ended(row(name, log), LogState())
     assert held(ports, "topics") == before - 1
     found = ports.catalog.get("topics", name)
     assert found is not None and found.ended
