@@ -38,7 +38,7 @@ def aws() -> Iterator[Deployment]:
             producers=DynamoProducers(store, tables["producers"]),
             sessions=DynamoSessions(store, tables),
             objects=S3Objects("bucket", s3),
-            settings=Settings(),
+            settings=Settings(append_timeout_ms=60_000, request_timeout_ms=60_000),  # the machine may be busy
             surfaces=(TOPICS,),
             counted=frozenset({TOPICS}),
         )

@@ -12,6 +12,7 @@ import pytest
 from headrace.batch import Batch
 from headrace.log.seam import Decision, Look
 from headrace.memory import memory_stores
+from headrace.settings import Settings
 from headrace.tables.catalog import Row
 from headrace.tables.producers import Key, PutKey
 from headrace.topics.decide import Appends, key_digest
@@ -24,11 +25,13 @@ from tests.support.clocks import ManualClock
 from tests.support.faults import Faulty
 from tests.unit.topics.world import put, read, write
 
+PATIENT = Settings(append_timeout_ms=60_000, request_timeout_ms=60_000)  # how busy the machine is says nothing
+
 
 @pytest.mark.parametrize("processes", [1, 8])
 @pytest.mark.parametrize("exists", [True, False])
 def test_eight_writers_of_one_key_append_once(processes: int, exists: bool) -> None:
-    stores = memory_stores(wal=MemoryWal())
+    stores = memory_stores(PATIENT)
     writers = [Topics(stores) for _ in range(processes)]
     if exists:
         put(writers[0], "t")
@@ -47,7 +50,7 @@ def test_eight_writers_of_one_key_append_once(processes: int, exists: bool) -> N
 
 
 def test_many_keys_of_many_writers() -> None:
-    stores = memory_stores(wal=MemoryWal())
+    stores = memory_stores(PATIENT)
     writers = [Topics(stores) for _ in range(3)]
 
     def send(number: int) -> tuple[int, Written]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.batch import Batch
 from headrace.errors import InvalidRequest, LimitReached
 from headrace.memory import memory_stores
 from headrace.topics.errors import Incompatible, NotEmpty, TopicFull, TopicNotFound
-from headrace.topics.values import Gap, Match, TopicConfig
+from headrace.topics.values import Gap, Match, TopicConfig, WriteRequest
 from headrace.topics.verbs import Topics, effective_priority
 from headrace.wal.memory import MemoryWal
 from tests.support.clocks import ManualClock
@@ -196,8 +197,6 @@ def test_many_removed_records_become_an_object(topics: Topics, tables: MemoryWal
         assert topics.erase("t", number, Match("a")).deleted == (1 if number == 2 else 2)
     write(topics, "u", *[b"%d" % number for number in range(500)], tag=None)
     tags = [f"t{number % 2}" for number in range(2000)]
-    from headrace.batch import Batch
-    from headrace.topics.values import WriteRequest
 
     topics.append("v", WriteRequest(records=Batch.of([b"x"] * 2000, key=tags)))
     assert topics.erase("v", None, Match("t1")).deleted == 1000
