@@ -31,6 +31,8 @@ def check_counts(stores: Stores, *, repair: bool = False) -> list[Counted]:
         StoreError: a store did not answer, or somebody wrote meanwhile.
     """
     surfaces = sorted(stores.counted & frozenset(stores.surfaces))
+    if not surfaces:
+        return []
     before = {what: stores.sessions.counts(what) for what in (*surfaces, TOTAL_BYTES)}
     right = Counter(dict.fromkeys(before, 0))
     for surface, bucket in product(surfaces, BUCKETS):

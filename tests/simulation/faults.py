@@ -33,6 +33,7 @@ READS = (
     "objects.get_ranges",
     "objects.list",
     "wal.unpurged",
+    "sessions.expired",
 )
 INDEXES = ("catalog.living", "catalog.part", "catalog.due")
 WRITES = (
@@ -48,6 +49,7 @@ WRITES = (
     "watermarks.set_note",
     "watermarks.drop_note",
     "producers.purge",
+    "sessions.purge",
     "objects.put",
 )
 BATCHES = ("wal.remove", "objects.delete", "queue.send")
@@ -78,7 +80,7 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
 _RARE = {
     "wal.remove_dead": 20.0,
     **dict.fromkeys(("catalog.set_hints", "watermarks.touch", "catalog.put", "catalog.remove"), 15.0),
-    **dict.fromkeys((*INDEXES, "producers.purge", "watermarks.drop_note"), 4.0),
+    **dict.fromkeys((*INDEXES, "producers.purge", "sessions.purge", "sessions.expired", "watermarks.drop_note"), 4.0),
     "objects.get_ranges": 4.0,
     **dict.fromkeys(("wal.commit", "wal.remove", "objects.list", "objects.delete", "objects.create"), 3.0),
     **dict.fromkeys(("catalog.mark_ended", "watermarks.get", "watermarks.usage"), 3.0),
