@@ -382,12 +382,15 @@ class Appender:
 
     def _follow(self, looked: Sequence[Picture], outcome: Outcome, read: Moment) -> list[Picture] | None:
         """Returns the pictures with that of the entry that is in our slot: the state to decide on, unless more came after
-        it. So it is no younger than the picture that it follows. None if there is no such entry; or if a picture is old,
-        because what is in the slot may be a dead item then.
+        it. So it is no younger than the picture that it follows. None if there is no such entry; if a picture is old,
+        because what is in the slot may be a dead item then; or if the entry is of another kind than data, because the
+        commit that wrote it may have changed the other logs, too.
         """
         if not isinstance(outcome, SlotTaken) or self._context.pictures.is_old(read):
             return None
         entry = outcome.entry
+        if len(looked) > 1 and entry.kind != "data":
+            return None
         return [
             self._context.pictures.remember(one.row, entry, read) if one.row.log_id == entry.log_id else one
             for one in looked

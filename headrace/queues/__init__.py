@@ -1,8 +1,8 @@
 """The surface of queues: topics whose records are jobs, which workers lease.
 
 A queue is a topic of type `queue` with a companion log, its lease log (role `leases`), whose records are events: claim,
-ack, nack, extend, release, dead letter, remove, and the joins and deals of a claim window. Who holds which job is the
-projection of these events, and it stands in the lease log's state.
+ack, nack, extend, release, dead letter, remove, configure, and the joins and deals of a claim window. Who holds which job
+is the projection of these events, and it stands in the lease log's state.
 
     events       the events, as JSON records
     projection   who holds what: a fold of the events
@@ -12,6 +12,7 @@ projection of these events, and it stands in the lease log's state.
     cohort       claim windows
     dead_letter  jobs that were delivered too often
     remove       deletes of jobs
+    configure    changes of the configuration
     forget       what is done leaves the jobs log
     surface      all of these as the log knows them
     verbs        all of it as one object, beside the verbs of topics

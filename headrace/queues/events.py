@@ -150,7 +150,13 @@ class Deal(Event, frozen=True, tag="deal"):
     gone: Flat = ()
 
 
-AnyEvent = Claim | Ack | Nack | Extend | Release | Dead | Remove | Join | Deal
+class Configure(Event, frozen=True, tag="configure"):
+    """The queue's configuration has changed in the same commit. It changes no job, but a claim that was decided by the
+    configuration before loses its place and is decided again.
+    """
+
+
+AnyEvent = Claim | Ack | Nack | Extend | Release | Dead | Remove | Join | Deal | Configure
 
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(AnyEvent)

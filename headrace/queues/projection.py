@@ -17,6 +17,7 @@ from headrace.queues.events import (
     Ack,
     AnyEvent,
     Claim,
+    Configure,
     Dead,
     Deal,
     Dealt,
@@ -169,6 +170,8 @@ def apply(projection: Projection, event: AnyEvent) -> Projection:
         case Extend():
             kept, taken = _split(now.grants, Runs.of_flat(event.jobs), event.node)
             return now._replace(grants=_joined([*kept, *(one._replace(until_ms=event.until) for one in taken)]))
+        case Configure():
+            return now
 
 
 def advance(projection: Projection, now_ms: int) -> Projection:

@@ -13,6 +13,7 @@ from headrace.log.requests import Head
 from headrace.log.seam import Look
 from headrace.log.stores import Stores
 from headrace.queues.cohort import Waiting
+from headrace.queues.configure import Configuring, find_queue
 from headrace.queues.dead_letter import Burial
 from headrace.queues.decide import Claim, Dealing, Joined, Release, Settle, Taken
 from headrace.queues.events import lease_id
@@ -23,10 +24,11 @@ from headrace.queues.remove import Removal
 from headrace.queues.surface import QueueSurface
 from headrace.queues.values import Claimed, ClaimRequest, Lease, Settled, SettleRequest
 from headrace.tables.catalog import Row
+from headrace.topics.configure import PutRequest
 from headrace.topics.decide import EraseRequest
 from headrace.topics.errors import BatchTooLarge, NotAQueue, TopicNotFound
 from headrace.topics.runs import Runs
-from headrace.topics.values import LEASES, MAX_CLAIM, Erased, QueueCounts, topic_of
+from headrace.topics.values import LEASES, MAX_CLAIM, Configured, Erased, QueueCounts, topic_of
 from headrace.topics.verbs import Hidden, Topics
 from headrace.wal.state import LogState
 
@@ -202,6 +204,15 @@ class Queues(Topics):
     def _at(self, jobs: Look, leases: Head) -> Projection:
         now = bring_up(self._load(leases), jobs, self._stores.clock.now_ms())
         return before(now, jobs.state.next_offset)  # the lease log was read later
+
+    def _configure(self, request: PutRequest) -> Configured:
+        if request.config.type != "queue":
+            return super()._configure(request)
+        name, configuring = request.name, Configuring(self._queues, self._queues.points)
+        configured: Configured = self.control(
+            name, lambda controls: find_queue(controls, name), configuring.decide, request, (name, LEASES)
+        )
+        return configured
 
     def _erase(self, name: str, request: EraseRequest) -> Erased:
         if topic_of(request.found.state).config.type != "queue":

@@ -90,8 +90,10 @@ class Topics(Log):
             with suppress(TopicNotFound):
                 if topic_of(self.head(name).state).config == wanted:
                     return Configured(False, wanted)
-        request = PutRequest(name, config, limit)
-        decide = partial(decide_put, self._topics)
+        return self._configure(PutRequest(name, config, limit))
+
+    def _configure(self, request: PutRequest) -> Configured:
+        name, decide = request.name, partial(decide_put, self._topics)
         configured: Configured = self.control(name, lambda controls: controls.find_any(name), decide, request)
         return configured
 

@@ -55,6 +55,20 @@ def test_a_claim_that_gets_less_than_it_asked_for_has_looked_at_the_end() -> Non
     assert seqs(two.claim("b", 2)) == [4, 5], "it knew of jobs 3 and 4 alone"
 
 
+def test_a_claim_follows_the_newest_configuration_in_every_process() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=9)
+    for lease_ms in (30_000, 40_000, 50_000):
+        assert seqs(two.claim("b", 1)), "it knows more jobs than the next claim asks for"
+        one.queues.put("q", TopicConfig(type="queue", lease_ms=lease_ms))
+        (job,) = two.claim("b", 1).jobs
+        assert job.deadline_ms == clock.now_ms() + lease_ms
+    before = one.queues.head(("q", LEASES)).state.next_offset
+    one.queues.put("q", TopicConfig(type="queue", lease_ms=50_000))
+    assert one.queues.head(("q", LEASES)).state.next_offset == before, "what changes nothing writes nothing"
+
+
 def test_requests_to_what_is_no_queue() -> None:
     process = World().process()
     process.queues.put("log", TopicConfig())
