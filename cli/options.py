@@ -33,7 +33,10 @@ class Connection:
         return target(self.url, name_or_url, root=TOPIC_ROOT)
 
     def client(self, for_url: str | None = None) -> Client:
-        return open_client(for_url or base_url(self.url), self.key)
+        """Returns a client that is closed when the command ends."""
+        client = open_client(for_url or base_url(self.url), self.key)
+        click.get_current_context().call_on_close(client.http.close)
+        return client
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -246,7 +246,7 @@ def test_a_command_that_can_not_be_started_fails_its_job(fake: FakeTopics, url: 
 
 def test_a_command_may_outlive_its_first_lease(fake: FakeTopics, url: str) -> None:
     push(fake, 1)
-    lease_ms = 1500
+    lease_ms = 3000
 
     async def run(data: bytes, variables: Mapping[str, str]) -> int:
         extended, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -455,7 +455,7 @@ def events_until(process: subprocess.Popen[str], name: str, count: int = 1) -> l
     raise AssertionError(f"no {name}: {found}")
 
 
-@pytest.mark.parametrize("options", [("--poll", "20ms", "--lease", "1s"), ()], ids=["polled", "pushed"])
+@pytest.mark.parametrize("options", [("--poll", "20ms", "--lease", "2s"), ()], ids=["polled", "pushed"])
 def test_a_worker_that_is_killed_loses_no_job_and_acks_none_twice(
     fake: FakeTopics, url: str, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
