@@ -10,7 +10,7 @@ import click
 
 from cli.client import Client
 from cli.commands.topic import create_topic, show_topic
-from cli.commands.topic_records import append_options, append_records
+from cli.commands.topic_append import append_options, append_records
 from cli.documents import document, members
 from cli.elements import array_elements
 from cli.errors import BadInput, CliError

@@ -28,7 +28,7 @@ from cli.topics import (
 from cli.units import format_duration
 
 RECORDS = {
-    "append": Lazy("cli.commands.topic_records:append", "Append records from files, standard input or --data."),
+    "append": Lazy("cli.commands.topic_append:append", "Append records from files, standard input or --data."),
     "read": Lazy("cli.commands.topic_records:read", "Read what is in a topic, then stop."),
     "tail": Lazy("cli.commands.topic_records:tail", "Follow a topic live."),
 }
