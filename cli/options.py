@@ -73,7 +73,7 @@ def print_json(value: object) -> None:
 
 
 def confirm(what: str, question: str, *, yes: bool) -> None:
-    """Asks before something is deleted, unless `yes`. Raises BadInput if nobody can be asked, Abort for a no."""
+    """Asks before something is deleted, unless `yes`. Raises BadInput if there is no terminal to ask, Abort for a no."""
     if yes:
         return
     if not sys.stdin.isatty():

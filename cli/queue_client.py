@@ -128,13 +128,13 @@ class Ask:
     is_unsure: bool = False
 
     def resolve(self, skipped: list[object]) -> None:
-        """Answers whoever waits, by the seqs that the server skipped."""
+        """Answers the callers that wait, by the seqs that the server skipped."""
         if not self.answer.done():
             is_done = self.job.seq not in skipped
             self.answer.set_result("done" if is_done else "unknown" if self.is_unsure else "skipped")
 
     def fail(self, error: CliError) -> None:
-        """Answers whoever waits with an error."""
+        """Answers the callers that wait with an error."""
         if not self.answer.done():
             self.answer.set_exception(error)
 

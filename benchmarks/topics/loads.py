@@ -103,7 +103,7 @@ def at_once(
 
 
 def single(server: Server, *, clients: int, writes: int, durability: str = "fsync", keyed: bool = False) -> Result:
-    """One record per write from some connections to one topic, each as fast as it is answered."""
+    """Writes one record at a time from some connections to one topic, each as fast as it is answered."""
     numbers = count()
 
     def work(client: Client, _: int) -> list[float]:
@@ -121,7 +121,7 @@ def single(server: Server, *, clients: int, writes: int, durability: str = "fsyn
 
 
 def batch(server: Server, *, records: int) -> Result:
-    """Writes of 1,000 records from one connection."""
+    """Sends writes of 1,000 records from one connection."""
     client = Client(server)
     with scratch_topic(server, durability="fsync") as name:
         latencies = fill(client, name, records)
@@ -158,8 +158,8 @@ def tail(server: Server, *, reads: int) -> Result:
 
 
 def jobs(server: Server, *, workers: int, jobs: int, most: int) -> Result:
-    """Workers that claim at most `most` jobs at a time and ack them. Latencies are those of claims; each claim or ack is an
-    operation.
+    """Runs workers that claim at most `most` jobs at a time and ack them. Latencies are those of claims; each claim or ack
+    is an operation.
     """
     done: set[int] = set()
     operations = count()

@@ -55,7 +55,7 @@ class Context:
         commits: counts what was committed to topics.
         slots: the slots of open streams of topics.
         in_flight: counts the requests to topics of each key.
-        began: when the process began, in monotonic seconds.
+        began: when a server began, in monotonic seconds; None in a Lambda function, whose snapshot holds no moment.
         inspector: returns the reader of what is shown about streams; like `logs`.
         engine, topic_engine: return the query engines of streams and of topics; like `logs`. The first call imports the
             modules that read indexes.
@@ -77,7 +77,7 @@ class Context:
     commits: Tally = field(default_factory=Tally, kw_only=True)
     slots: StreamSlots = field(kw_only=True)
     in_flight: InFlight = field(kw_only=True)
-    began: float = field(kw_only=True)
+    began: float | None = field(kw_only=True)
     inspector: Callable[[], Inspector] = field(kw_only=True)
     engine: Callable[[], Engine] = field(kw_only=True)
     topic_engine: Callable[[], Engine] = field(kw_only=True)
@@ -124,8 +124,8 @@ class Context:
         return max(0, round((self.clock.monotonic() - began) * 1000))
 
     def uptime_ms(self) -> int:
-        """Returns the milliseconds since the process began."""
-        return self.ms_since(self.began)
+        """Returns the milliseconds since the server began; 0 in a Lambda function."""
+        return self.ms_since(self.began) if self.began is not None else 0
 
     def finish(self) -> None:
         """Writes the counts and metrics that are left, so that a server that stops normally loses none."""
@@ -191,7 +191,7 @@ def assemble(stores: Stores, access: Access, meter: Meter[ApiMetric] | None = No
         count_topics=lambda: _count_topics(measured),
         slots=StreamSlots(stores.sessions, settings, clock),
         in_flight=InFlight(settings.max_inflight_per_key),
-        began=clock.monotonic(),
+        began=clock.monotonic() if is_server else None,
         inspector=inspector,
         engine=_engine_maker(measured, lambda: _stream_engine(measured, logs())),
         topic_engine=_engine_maker(measured, lambda: _topic_engine(measured, topics())),

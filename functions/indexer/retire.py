@@ -91,7 +91,7 @@ def rebuild(context: Context, log_id: str) -> int:
 
 def retire_over(context: Context, log_id: str, first: int, end: int) -> None:
     """Retires the index runs that overlap the records `[first, end)`, which were scrubbed: the runs hold what the records
-    no longer do. Whoever is about to publish a run has to look again, and finds the segment of its task replaced.
+    no longer do. A process that is about to publish a run has to look again, and finds the segment of its task replaced.
 
     Raises:
         StoreThrottled: other publishers won every time; repeat later.

@@ -108,7 +108,7 @@ def with_runs(manifest: IndexManifest, new: Sequence[Run], now_ms: int, *, plan:
 def retired_over(manifest: IndexManifest, first: int, end: int, now_ms: int) -> IndexManifest:
     """Returns the next generation, in which the runs that overlap the records `[first, end)` are retired.
 
-    It is a new generation even if there are no such runs: then whoever is about to publish one has to look again.
+    It is a new generation even if there are no such runs: then a process that is about to publish one has to look again.
     """
     over = [run for run in manifest.runs if run.first_offset < end and first < run.end_offset]
     return with_retired(manifest, over, now_ms)

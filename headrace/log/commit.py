@@ -76,7 +76,7 @@ class Attempt:
 
     Attributes:
         budget: the time and tries that it has.
-        refused: the guards of all tries whose conditions did not hold, with the rows that stood then.
+        refused: the guards of all tries whose conditions did not hold, with the rows that existed then.
     """
 
     def __init__(self, context: Context, budget: Budget) -> None:

@@ -158,7 +158,7 @@ class Ids(Protocol):
 
     @property
     def refused(self) -> Sequence[tuple[Guard, Any]]:
-        """The guards of those decisions that refused, in order, each with the row that stood, if it told."""
+        """The guards of those decisions that refused, in order, each with the row that refused it, if it told."""
 
     def log(self) -> str:
         """Returns a new log id."""

@@ -186,8 +186,8 @@ def decode(data: bytes, where: str) -> AnyEvent:
 def chain(before: str, records: Iterable[bytes]) -> str:
     """Returns the digest of a lease log that had the digest `before` (empty for an empty log) and got these records.
 
-    The digest stands in the log's state. Whoever folds events knows by it whether they are the ones that the state was
-    folded from; and since claims have random ids, it names one history and no other.
+    The digest is part of the log's state. A reader that folds events knows by it whether they are the ones that the state
+    was folded from; and since claims have random ids, it names one history and no other.
     """
     for data in records:
         before = blake2b(data, digest_size=9, key=before.encode()).hexdigest()

@@ -27,7 +27,7 @@ class Feed:
         self.left = FEED_BYTES
 
     def is_of(self, jobs: Look) -> bool:
-        """Returns whether the records are still those of the jobs log: it was neither created anew nor recovered."""
+        """Returns whether the records are still those of the jobs log: it was neither created again nor recovered."""
         return self.log == _identity(jobs)
 
     def keep(self, records: Iterable[Record]) -> None:

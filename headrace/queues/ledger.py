@@ -1,6 +1,6 @@
 """The projection of a queue in the state of its lease log, and one decision's changes to it.
 
-A small projection stands in the state. A larger one is a snapshot object, which the state names, and the events after
+A small projection is part of the state. A larger one is a snapshot object, which the state names, and the events after
 it; a reader needs one GET and one query for these, and a process that knows an earlier projection only the query. The
 object is written before the entry that names it. The digest in the state says what the fold must give.
 """

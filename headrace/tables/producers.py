@@ -4,7 +4,7 @@ Rows are written only as guards of a commit (`PutProducer`): a producer is remov
 in one step, so exactly-once holds for any number of producers. `get` is strongly consistent.
 
 A key's row is written only as a guard of the commit of its records (`PutKey`), and only if the key is free: so one write
-of a key counts, and one that fails leaves none. The guard's refusal tells the row that stands.
+of a key counts, and one that fails leaves none. The guard's refusal returns the existing row.
 
 Rows in DynamoDB. Table `producers`: `log_id` S (hash), `producer` S (range). Of a producer `epoch` N, `seq` N. Of a key,
 whose `producer` is `key#` and a digest: `first` N, `end` N, `until_ms` N, `request` S, and `expires_at` N (Unix seconds),

@@ -1,4 +1,4 @@
-"""What a reader gets after a cursor: which records, whether it must learn of a gap, and where its cursor stands then.
+"""What a reader gets after a cursor: which records, whether it must learn of a gap, and where its cursor is then.
 
 A cursor is a seq, the last one that the reader knows; so it is the offset of the record that the reader wants next.
 """
@@ -34,7 +34,7 @@ def plan(cursor: int, state: LogState, live: LogState, gone: Runs) -> Plan:
     end = live.next_offset
     floor = min(gone.live_at(live.floor), end)
     if cursor > end:
-        # The cursor is of an earlier topic with this name. The reader begins anew.
+        # The cursor is of an earlier topic with this name. The reader begins again.
         return Plan(floor, Gap(1, end, "recreated", end))
     if cursor < topic_of(live).evict_floor:
         return Plan(floor, Gap(cursor + 1, floor, _reason(cursor, topic_of(state), topic_of(live)), floor - cursor))

@@ -53,7 +53,7 @@ def check_name(name: str) -> str:
 
 
 class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A topic's configuration (§ 0.10). It may change, so it stands in the log's state, without the members that have
+    """A topic's configuration (§ 0.10). It may change, so it is part of the log's state, without the members that have
     their default. `durable` is not stored: it is `durability == "fsync"`.
     """
 

@@ -228,7 +228,7 @@ def every_job_is_done_or_buried(jobs: Jobs) -> Verdict:
 
 
 def a_job_is_pushed_once(jobs: Jobs) -> Verdict:
-    """Checks that a job stands at one seq, the one that its push was answered with."""
+    """Checks that a job has one seq, the one that its push was answered with."""
     verdict = Verdict()
     seqs = {one: push.first_seq + at for push in jobs.pushes for at, one in enumerate(push.ids)}
     for delivery in jobs.deliveries:

@@ -14,7 +14,7 @@ from tests.cli.fake_topics import FakeTopics
 
 @pytest.fixture
 def topics() -> FakeTopics:
-    """A server whose clock stands at 1000 ms until a test moves it."""
+    """A server whose clock shows 1000 ms until a test moves it."""
     return FakeTopics(now_ms=lambda: 1000)
 
 

@@ -105,7 +105,7 @@ def test_every_job_is_done_though_a_worker_is_killed(tmp_path: Path, polls: bool
     assert sorted([*done, *unconfirmed]) == list(range(1, JOBS + 1)), "each once"
     orphans = {event["seq"] for event in events.of("begun", worker="killed")}
     assert not orphans & {event["seq"] for event in events.of("done", worker="killed")}
-    # Whoever had a job before lost its lease: by the kill, or as it said itself.
+    # A worker that had a job before lost its lease: by the kill, or as it said itself.
     lost = orphans | {event["seq"] for event in events.of("lost", "unconfirmed", "released")}
     again = {event["seq"] for event in events.of("begun") if event["deliveries"] > 1}
     assert orphans <= again <= lost

@@ -25,6 +25,11 @@ NOT_DEPLOYED = {
     "HEADRACE_HOST": "of a server that listens itself",
     "HEADRACE_METRICS_FILE": "outside of Lambda",
 }
+# A worker gives these to the commands that it runs, and its own shell those of the client.
+OF_CLIENTS = {
+    *(f"HEADRACE_{name}" for name in ("QUEUE", "SEQ", "TAG", "DELIVERIES", "LEASE_ID")),
+    *("HEADRACE_API_KEY", "HEADRACE_URL"),
+}
 # Commands tell of these, too; they are settings by other names.
 BY_ANOTHER_NAME = {"HEADRACE_SSE_SECONDS": "streaming_seconds", "HEADRACE_STACK": "name"}
 
@@ -42,7 +47,7 @@ def _wired(resources: Resources) -> set[str]:
 
 def test_every_variable_that_a_page_names_is_set_by_the_deployment_or_by_context(resources: Resources) -> None:
     by_context = {f"{PREFIX}{name.upper()}" for name in ENGINE}
-    unknown = _named() - _wired(resources) - by_context - NOT_DEPLOYED.keys() - BY_ANOTHER_NAME.keys()
+    unknown = _named() - _wired(resources) - by_context - NOT_DEPLOYED.keys() - BY_ANOTHER_NAME.keys() - OF_CLIENTS
     assert not unknown, "a page tells operators to set what they cannot deploy"
     assert set(BY_ANOTHER_NAME.values()) <= {one.name for one in settings()}
 

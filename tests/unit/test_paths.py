@@ -29,7 +29,7 @@ MOST = {
     "append": 15,
     "search": 31,
     "read": 21,
-    "seal": 21,
+    "seal": 23,  # two since a floor can pass whole segments
     "topic append": 24,
     "topic diff": 29,
     "claim": 32,

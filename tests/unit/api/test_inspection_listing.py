@@ -111,7 +111,7 @@ def test_a_listing_gives_up_on_streams_that_only_the_sweep_can_take_out(monkeypa
     answer = server("GET", "/v1/streams?limit=1")
     assert (answer.status, answer.headers["retry-after"]) == (429, "60")
     assert names(server, "?limit=1&after=b") == ["z"]
-    assert sweep(assemble_sealer(stores, MemoryQueue())) == (5, 0, 0, [])
+    assert sweep(assemble_sealer(stores, MemoryQueue())) == (5, 0, 0, 0, [])
     assert names(server, "?limit=1") == ["z"]
 
 

@@ -1,4 +1,4 @@
-"""Idempotency keys: one write counts, whoever sends it, however often, whatever fails meanwhile."""
+"""Idempotency keys: one write counts, however often and by whichever process it is sent, whatever fails meanwhile."""
 
 from __future__ import annotations
 
@@ -142,5 +142,5 @@ def test_a_refused_key_tells_who_has_it() -> None:
     assert own.answers == [Written(2, 3, 5)], "this very request has written before, and its answer was lost"
     free = decide(Asked("r1"), ids=NoIds(refusal("r9", NOW_MS)))
     assert free.answers == [Written(6, 7, 7)]
-    anew = decide(Asked("r1"), ids=NoIds(refusal("r9", NOW_MS + 1, log_id="before")))
-    assert anew.answers == [Written(6, 7, 7)], "the topic has been created anew since the refusal"
+    again = decide(Asked("r1"), ids=NoIds(refusal("r9", NOW_MS + 1, log_id="before")))
+    assert again.answers == [Written(6, 7, 7)], "the topic has been created again since the refusal"

@@ -1,4 +1,4 @@
-"""Verbs of topics that meet: whoever loses a slot decides again on what is there then."""
+"""Verbs of topics that meet: the one that loses a slot decides again on what is there then."""
 
 from __future__ import annotations
 
