@@ -181,29 +181,28 @@ def test_nothing_waits_while_there_are_records(topic: Topic) -> None:
     assert time.monotonic() - started < 10
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"from_seq": -1},
-        {"from_seq": "1"},
-        {"from_seq": 1.5},
-        {"from_seq": 2**64},
-        {"from_seq": True},
-        {"limit": -1},
-        {"limit": "many"},
-        {"wait_ms": -1},
-        {"wait_ms": None},
-        {"max_batch_bytes": -1},
-        {"node": 7},
-        {"node": [7]},
-        {"node": {}},
-        {"include_tags": "yes"},
-        {"include_meta": 1},
-    ],
-    ids=repr,
-)
-def test_a_bad_read_is_refused(topic: Topic, body: object) -> None:
-    refused(topic.send("POST", "/diff", body), 400, "invalid_request")
+BAD = [
+    {"from_seq": -1},
+    {"from_seq": "1"},
+    {"from_seq": 1.5},
+    {"from_seq": 2**64},
+    {"from_seq": True},
+    {"limit": -1},
+    {"limit": "many"},
+    {"wait_ms": -1},
+    {"wait_ms": None},
+    {"max_batch_bytes": -1},
+    {"node": 7},
+    {"node": [7]},
+    {"node": {}},
+    {"include_tags": "yes"},
+    {"include_meta": 1},
+]
+
+
+def test_a_bad_read_is_refused(topic: Topic) -> None:
+    for body in BAD:
+        refused(topic.send("POST", "/diff", body), 400, "invalid_request")
 
 
 def test_a_read_changes_nothing(topic: Topic) -> None:

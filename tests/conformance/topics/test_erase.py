@@ -133,30 +133,29 @@ def test_a_topic_whose_records_are_all_deleted_is_read_through(topic: Topic) -> 
     assert (page["records"], page["next_from_seq"], page["caught_up"], page["tombstone"]) == ([], 20, True, None)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"before_seq": None},
-        {"before_seq": "3"},
-        {"before_seq": -1},
-        {"before_seq": 1.5},
-        {"match": ["tag", "Like", "a"]},
-        {"match": ["tag", "Glob", "a"]},
-        {"match": ["tag", "Glob", "*a"]},
-        {"match": ["tag", "Glob", "a*b*"]},
-        {"match": ["tag", "Eq"]},
-        {"match": ["tag", "Eq", "a", "b"]},
-        {"match": ["tag", "Eq", 1]},
-        {"match": ["node", "Eq", "a"]},
-        {"match": {"tag": "a"}},
-        {"match": 7},
-        {"before_seq": 3, "match": []},
-    ],
-    ids=repr,
-)
-def test_a_bad_delete_is_refused_and_removes_nothing(tagged: Topic, body: object) -> None:
-    refused(tagged.send("POST", "/delete", body), 400, "invalid_request")
+BAD = [
+    {},
+    {"before_seq": None},
+    {"before_seq": "3"},
+    {"before_seq": -1},
+    {"before_seq": 1.5},
+    {"match": ["tag", "Like", "a"]},
+    {"match": ["tag", "Glob", "a"]},
+    {"match": ["tag", "Glob", "*a"]},
+    {"match": ["tag", "Glob", "a*b*"]},
+    {"match": ["tag", "Eq"]},
+    {"match": ["tag", "Eq", "a", "b"]},
+    {"match": ["tag", "Eq", 1]},
+    {"match": ["node", "Eq", "a"]},
+    {"match": {"tag": "a"}},
+    {"match": 7},
+    {"before_seq": 3, "match": []},
+]
+
+
+def test_a_bad_delete_is_refused_and_removes_nothing(tagged: Topic) -> None:
+    for body in BAD:
+        refused(tagged.send("POST", "/delete", body), 400, "invalid_request")
     assert tagged.now()["count"] == 5
 
 

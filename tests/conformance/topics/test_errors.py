@@ -60,9 +60,9 @@ def test_a_content_type_may_have_a_charset(topic: Topic) -> None:
 
 
 @pytest.mark.parametrize(("method", "sub"), BODIES)
-@pytest.mark.parametrize("body", [b"{", b"[1,2]", b"null", b"NaN", b'{"a":\xff}', b"{} {}", b'{"node":"\\ud800"}'])
-def test_a_body_is_one_json_object(queue: Topic, method: str, sub: str, body: bytes) -> None:
-    refused(queue.send(method, sub, body, JSON), 400, "invalid_request")
+def test_a_body_is_one_json_object(queue: Topic, method: str, sub: str) -> None:
+    for body in (b"{", b"[1,2]", b"null", b"NaN", b'{"a":\xff}', b"{} {}", b'{"node":"\\ud800"}'):
+        refused(queue.send(method, sub, body, JSON), 400, "invalid_request")
     assert (queue.now()["count"], queue.counters()["in_flight"]) == (5, 0)
 
 

@@ -139,23 +139,22 @@ def test_leases_have_a_length_by_the_claim_or_the_topic_and_are_clamped(server: 
     assert short["deadline"] - short["$ts"] >= SHORT
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"node": 7},
-        {"node": "n" * 129},
-        {"node": "w", "max": 0},
-        {"node": "w", "max": "all"},
-        {"node": "w", "max": -1},
-        {"node": "w", "max": 1.5},
-        {"node": "w", "lease_ms": "long"},
-        {"node": "w", "lease_ms": -5},
-    ],
-    ids=repr,
-)
-def test_a_bad_claim_is_refused_and_leases_nothing(queue: Topic, body: object) -> None:
-    refused(queue.send("POST", "/claim", body), 400, "invalid_request")
+BAD_CLAIMS = [
+    {},
+    {"node": 7},
+    {"node": "n" * 129},
+    {"node": "w", "max": 0},
+    {"node": "w", "max": "all"},
+    {"node": "w", "max": -1},
+    {"node": "w", "max": 1.5},
+    {"node": "w", "lease_ms": "long"},
+    {"node": "w", "lease_ms": -5},
+]
+
+
+def test_a_bad_claim_is_refused_and_leases_nothing(queue: Topic) -> None:
+    for body in BAD_CLAIMS:
+        refused(queue.send("POST", "/claim", body), 400, "invalid_request")
     assert queue.counters() == {"ready": 5, "in_flight": 0, "dead_lettered": 0}
 
 
