@@ -80,9 +80,13 @@ def put_definition_without_row(self: Attempt, entry: Entry, guards: Any, read: A
 
 def follow_anything(self: Appender, looked: Any, outcome: Outcome, read: Any) -> Any:
     """Believes whatever is in the slot."""
-    if not isinstance(outcome, SlotTaken) or len(looked) > 1:
+    if not isinstance(outcome, SlotTaken):
         return None
-    return self._context.pictures.remember(looked[0].row, outcome.entry, read)
+    entry = outcome.entry
+    return [
+        self._context.pictures.remember(one.row, entry, read) if one.row.log_id == entry.log_id else one
+        for one in looked
+    ]
 
 
 _payload = Attempt._payload
