@@ -17,7 +17,7 @@ from headrace.recovery import names, survey
 from headrace.streams import create as creating
 from headrace.streams import verbs as streams
 from headrace.tables.unborn import UNBORN, Born
-from headrace.wal import Committed, GuardRefused, Outcome, SlotTaken
+from headrace.wal import Committed, Outcome, SlotTaken, TooLate
 from headrace.wal.state import Entry, incarnation_of
 
 # The commit.
@@ -41,7 +41,7 @@ def _send(
             outcome = self._context.stores.wal.commit(entry, guards, read_ms)
         except (StoreThrottled, StoreTimeout) as exc:
             if regroups and isinstance(exc, StoreTimeout):
-                return GuardRefused(0), True
+                return TooLate(), True
             is_certain = is_certain and not isinstance(exc, StoreTimeout)
             if self.budget.spent:
                 raise (Overloaded("the store is throttling") if is_certain else OutcomeUnknown()) from exc
