@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import orjson
 
+from tests.e2e.test_indexing import eventually
 from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
@@ -147,4 +148,4 @@ def test_every_record_is_of_the_schema_at_its_place_and_is_found_by_its_new_name
             assert read_all(url, **params) == [
                 record for record in records if wanted(record["m"], record["writer"])
             ], params
-        assert Pipeline(server).of("orders").segments > 1
+        eventually(lambda: Pipeline(server).of("orders").segments > 1, "orders is not sealed")

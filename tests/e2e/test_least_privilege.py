@@ -21,14 +21,16 @@ import pytest
 
 from headrace.objects import keys
 from headrace.tables.catalog import row_item
+from headrace.tables.slots import Limit, take
 from headrace.tables.unborn import buried
 from local.access import Policies, is_allowed, noted, uses
 from local.deployment import Deployment
 from local.environment import as_role, client
 from local.template import read_template
+from tests.chaos.rest import stores_of
 from tests.e2e.test_indexing import Indexed, eventually
 from tests.support.emulated_cloud import DevServer, dev_server
-from tests.support.pipeline import NO_METRICS
+from tests.support.pipeline import NO_METRICS, Pipeline
 
 JSON = {"Content-Type": "application/json"}
 # The streaming door's policy is the api's, statement by statement (`tests/infra/test_permissions.py`): either is evidence.
@@ -40,6 +42,7 @@ SHORT_AGES = {
     "HEADRACE_MERGE_SEGMENTS": "4",
     "HEADRACE_MERGE_AGE_MS": "1000",
     "HEADRACE_MERGE_RETIRE_MS": "2000",
+    "HEADRACE_SPILL_BYTES": "60",  # events of queues, too, which the indexer reads before they are sealed
 }
 
 # What no process of ours ever asks for: AWS does it in the role's name, out of our sight.
@@ -126,9 +129,10 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     whole_life = ("--seal-age", "1s", "--index-age", "1s", "--index-segments", "1", "--compact-fanout", "2")
     whole_life += ("--state-age", "500ms", "--trim-age", "6s", "--sweep-every", "4s")
     with observed(found, records / "life.jsonl", *whole_life, environment=SHORT_AGES, runs_jobs=True) as server:
+        live_in_topics(server)
         live(server)
     secret = f"arn:aws:secretsmanager:us-east-1:123456789012:secret:{secret_name()}"
-    environment = {**NO_METRICS, "HEADRACE_API_KEYS_SECRET": secret}
+    environment = {**NO_METRICS, "HEADRACE_API_KEYS_SECRET": secret, "HEADRACE_MAX_SSE_CONNECTIONS": "1"}
     with observed(found, records / "rare.jsonl", "--sweep-every", "1h", environment=environment) as server:
         meet_what_is_rare(server)
     return found
@@ -168,6 +172,48 @@ def live(server: DevServer) -> None:
         orders.pipeline.client("s3").put_object(Bucket=orders.pipeline.settings["HEADRACE_BUCKET"], Key=orphan)
         run_in_role(server, "indexer", "tests.e2e.late_indexer", orders.log_id, logs[0])
         eventually(lambda: not orders.pipeline.keys(f"logs/{unborn}/"), "what a create left that failed stays")
+
+
+def live_in_topics(server: DevServer) -> None:
+    """The life of topics and queues: written under keys, deleted by tag, claimed, acked, streamed, listed, dropped."""
+    with httpx.Client(base_url=f"{server.url}/v0/topics/", timeout=30) as http:
+
+        def ask(path: str, **body: object) -> dict[str, object]:
+            answer = http.post(path, json=body)
+            assert answer.is_success, answer.text
+            found: dict[str, object] = answer.json()
+            return found
+
+        records = [{"data": number, "tag": f"t{number % 2}"} for number in range(600)]
+        for _ in range(2):
+            ask("notes", records=records, idempotency_key="first")
+        ask("notes/delete", match="t1")  # so many runs that they are an object
+        assert len(ask("notes/diff")["records"]) == 256  # type: ignore[arg-type]
+        assert http.get("notes").is_success
+        assert http.get("../topics").is_success
+        assert http.put("jobs", json={"type": "queue", "dead_letter": "dead", "max_deliveries": 1}).is_success
+        ask("jobs", records=records)
+        with http.stream("GET", "jobs/work", params={"node": "w", "max": 2}) as stream:
+            assert next(line for line in stream.iter_lines() if line.startswith("id:"))
+        for number in range(40):  # scattered leases of many workers do not fit into the state
+            claimed = ask("jobs/claim", node=f"{number}-{'w' * 60}", max=3)["claimed"]
+            ask("jobs/ack", node=f"{number}-{'w' * 60}", seqs=[claimed[1]["$seq"]])  # type: ignore[index]
+            ask("jobs/nack", node=f"{number}-{'w' * 60}", seqs=[claimed[0]["$seq"]])  # type: ignore[index]
+        time.sleep(2.5)  # both logs are sealed, and not trimmed
+        run_in_role(server, "indexer", "tests.e2e.dead_finder", Pipeline(server).log_id("jobs"), "40")
+        ask("gone", records=records)
+        assert http.delete("gone").is_success
+    leave_slot(server)
+
+
+def leave_slot(server: DevServer) -> None:
+    """Leaves the slot of an open stream whose process died, and waits until the sweep has freed it."""
+    with stores_of(server.state) as stores:
+        now_ms = stores.clock.now_ms()
+        assert (
+            take(stores.sessions, secrets.token_hex(16), [Limit("limit", "streams", 10)], now_ms, now_ms) is not None
+        )
+        eventually(lambda: not list(stores.sessions.expired(now_ms)), "an expired slot is not freed")
 
 
 def make_doomed(http: httpx.Client) -> str:
@@ -223,7 +269,7 @@ def search(http: httpx.Client, name: str) -> None:
 
 
 def meet_what_is_rare(server: DevServer) -> None:
-    """Keys from the secret, a stream that expires under a reader, and writers that slept for an hour."""
+    """Keys from the secret, a stream that expires under a reader, one slot only, and late writers."""
     endpoint = server.state["endpoint"]
     secret = client("secretsmanager", endpoint).get_secret_value(SecretId=secret_name())["SecretString"]
     bearer = {"Authorization": f"Bearer {secret}"}
@@ -232,6 +278,11 @@ def meet_what_is_rare(server: DevServer) -> None:
         time.sleep(1.1)  # longer than its TTL
         assert http.get("stream/brief").status_code == 404
         assert http.get("streams").is_success
+        jobs = f"{server.url}/v0/topics/jobs"
+        assert http.put(jobs, json={"type": "queue"}).is_success
+        with http.stream("GET", f"{jobs}/work?node=first") as stream:
+            assert next(stream.iter_lines())
+            assert http.get(f"{jobs}/work?node=second").status_code == 429
     for function in ("api", "sealer"):
         log = secrets.token_hex(16)
         run_in_role(server, "", "tests.e2e.late_writer", log, "meanwhile")
@@ -266,5 +317,7 @@ def test_no_call_is_refused(evidence: Evidence) -> None:
 
 def test_every_permission_is_used(evidence: Evidence) -> None:
     """What no process of ours uses is what AWS uses in the role's name, exactly."""
-    unused = {(role, sid, action) for role, sid, action, _ in evidence.granted - evidence.used}
+    never = evidence.granted - evidence.used
+    print(*sorted(never), sep="\n")  # which resource of a statement
+    unused = {(role, sid, action) for role, sid, action, _ in never}
     assert unused == DONE_BY_AWS.keys()
