@@ -123,8 +123,19 @@ def counted(state: LogState, removed: Callable[[], Runs], hidden: Runs) -> tuple
     topic = topic_of(state)
     if not hidden or not topic.live:
         return topic.live, topic.bytes
-    live = topic.live - hidden.minus(removed()).count(state.floor, state.next_offset)
-    return live, topic.bytes * live // topic.live
+    gone = removed().union(hidden)
+    if not topic.marks:
+        live = _live(gone, state.floor, state.next_offset)
+        return live, _share(topic.bytes, live, topic.live)
+    # By mark, as caps cut: done jobs of one size say nothing about the size of those that live.
+    firsts = (state.floor, *(max(mark.end, state.floor) for mark in topic.marks))
+    lives = [_live(gone, first, mark.end) for first, mark in zip(firsts, topic.marks, strict=False)]
+    size = sum(_share(mark.bytes, live, mark.live) for mark, live in zip(topic.marks, lives, strict=True))
+    return sum(lives), size
+
+
+def _live(gone: Runs, first: int, end: int) -> int:
+    return max(0, end - first) - gone.count(first, end)
 
 
 def _cut_bytes(state: LogState, gone: Runs, excess: int) -> int:
@@ -133,8 +144,8 @@ def _cut_bytes(state: LogState, gone: Runs, excess: int) -> int:
     """
     topic, first = topic_of(state), state.floor
     for mark in topic.marks:
-        live = max(0, mark.end - first) - gone.count(first, mark.end)
-        size = mark.bytes * live // mark.live if mark.live else 0
+        live = _live(gone, first, mark.end)
+        size = _share(mark.bytes, live, mark.live)
         if size > excess:
             return gone.live_at(first, -(-live * excess // size))
         excess -= size
