@@ -7,7 +7,6 @@ that topic takes no records, because it is full or absent and not to be created,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 import msgspec
 
@@ -49,9 +48,11 @@ class Burial:
         """Decides: `logs` are the queue's lease log and jobs log, and the dead-letter topic (None if there is none). The
         answer is how many jobs move. If the topic does not take all, only the first one is tried.
         """
+        gone: list[int] = []
         for most in (MOST, 1):
             queue = open_queue(logs[:2], requests, self._points, rows, now_ms)
-            records = take(queue, most)
+            records, gone = take(queue, most)
+            forget(queue, gone)
             written = self._write(queue, bury(queue, records), logs[2], rows, now_ms, ids) if records else None
             if written is not None and not isinstance(written.answers[0], HeadraceError):
                 draft, objects = queue.ledger.draft(ids, ())
@@ -59,6 +60,11 @@ class Burial:
                 return Decision((len(records),), entries, written.guards, (*objects, *written.objects))
             if len(records) < 2:
                 break
+        if gone:
+            queue = open_queue(logs[:2], requests, self._points, rows, now_ms)
+            forget(queue, gone)
+            draft, objects = queue.ledger.draft(ids, (0,))
+            return Decision((0,), (draft,), (), objects)
         return Decision((0,))
 
     def _write(
@@ -78,11 +84,18 @@ class Burial:
             return Decision((error,))
 
 
-def take(queue: Queue, most: int = MOST) -> list[Record]:
-    """Returns the records of jobs that are to move, at most `most` of them."""
+def take(queue: Queue, most: int) -> tuple[list[Record], list[int]]:
+    """Returns the records of jobs that are to move, at most `most` of them; and the offsets of jobs before them that would
+    have moved, but whose TTL is over.
+    """
     offsets = (offset for first, end in doomed(queue.ledger.now, queue.config) for offset in range(first, end))
-    records, _ = pick(queue, islice(offsets, most), most, MOST_BYTES)
-    return records
+    return pick(queue, offsets, most, MOST_BYTES)
+
+
+def forget(queue: Queue, gone: list[int]) -> None:
+    """Adds the event that these jobs have expired. Otherwise those before a job that waits would hold it up."""
+    if gone:
+        queue.ledger.add(events.Remove(at=queue.ledger.at, jobs=Runs.of_offsets(gone).flat()))
 
 
 def bury(queue: Queue, records: list[Record]) -> Batch:

@@ -7,6 +7,7 @@ Who holds a job is judged at the time of the event, by the projection: a worker 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
@@ -24,6 +25,7 @@ from headrace.topics.runs import Runs
 from headrace.topics.values import TopicConfig, topic_of
 
 _GUESSED_BYTES = 1024  # of a job, to bound a group of claims
+_NEAR = 256  # offsets between two jobs that are read at once
 
 
 class Claim(NamedTuple):
@@ -223,9 +225,15 @@ def answer(queue: Queue, claim_id: str) -> Taken:
         for first, end in grant.jobs
         for offset in range(first, end)
     ]
-    jobs = []
-    for number, (offset, grant) in enumerate(sorted(held, key=itemgetter(0))):
-        record = feed.at(offset, len(held) - number, ledger.jobs, rows)
+    held.sort(key=itemgetter(0))
+    # A share of a claim window lies between those of other workers: one stretch has many of its jobs.
+    offsets = [offset for offset, _ in held]
+    breaks = [offset + 1 for offset, after in pairwise(offsets) if after - offset > _NEAR]
+    ends = iter([*breaks, *(offset + 1 for offset in offsets[-1:])])
+    jobs, end = [], 0
+    for offset, grant in held:
+        end = end if offset < end else next(ends)
+        record = feed.at(offset, end - offset, ledger.jobs, rows)
         if record is None:
             raise Overloaded("the jobs of this claim take too many reads")
         jobs.append(Job(record, lease_id(claim_id, offset), grant.until_ms, grant.deliveries))

@@ -378,3 +378,15 @@ def test_each_job_has_one_lease_and_an_acked_one_no_other(steps: list[tuple[int,
             live = desk.jobs.next_offset - len(done)
             assert settled.ready + settled.in_flight == live
     assert desk.projection() == fold(Projection(), [events.decode(data, "l") for data in desk.written])
+
+
+def test_a_share_of_a_large_window_is_read_in_few_stretches() -> None:
+    desk = Desk(claim_jitter_ms=50)
+    desk.produce(*(b"%d" % number for number in range(4000)))
+    members = [desk.join(f"w{number}", 100) for number in range(40)]
+    desk.now_ms += 50
+    assert len(desk.ask(members[0])[0].claimed.jobs) == 100
+    desk.pages.clear()
+    (last,) = desk.ask(members[-1])
+    assert [job.record.offset for job in last.claimed.jobs] == [*range(39, 4000, 40)]
+    assert sum(log == "j" for log, _, __ in desk.pages) == 1

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.clock import SystemClock
 from headrace.errors import InvalidRequest, OutcomeUnknown, Overloaded, StoreThrottled
-from headrace.queues import forget
+from headrace.queues import dead_letter, forget
 from headrace.queues.ledger import MAX_EVENTS
 from headrace.queues.values import ClaimRequest, SettleRequest
 from headrace.topics.errors import BatchTooLarge, NotAQueue, TopicNotFound
@@ -455,3 +455,42 @@ def test_lease_logs_are_no_topics() -> None:
     assert [view.name for view in views] == ["q"]
     assert views[0].queue is not None and views[0].queue.in_flight == 1
     assert process.queues.head(("q", LEASES)).config.role == LEASES
+
+
+def test_done_jobs_that_were_large_do_not_cost_small_ones_their_room() -> None:
+    process = World().process()
+    process.create(cap_bytes=51_000, discard="old")
+    process.produce(*(b'"%s"' % (b"x" * 998) for _ in range(50)))
+    claimed = process.claim(max=50)
+    process.ack("a", *(job.record.offset + 1 for job in claimed.jobs))
+    for _ in range(25):
+        process.produce(*(b'"small"' for _ in range(40)))
+    assert process.counts() == (1000, 0, 0, 1000), "7,000 bytes of jobs are far below the cap"
+
+
+def test_expired_jobs_do_not_keep_later_ones_from_the_dead_letter_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letter, "MOST", 2)
+    process = World().process()
+    process.queues.put("dead", TopicConfig())
+    process.create(jobs=2, ttl_ms=60_000, lease_ms=1_000, max_deliveries=1, dead_letter="dead")
+    process.clock.advance(50)
+    process.produce(b'"late"')
+    process.claim(max=3)
+    process.clock.advance(20)
+    claimed = process.claim()
+    assert (claimed.dead, claimed.jobs, claimed.ready) == (1, [], 0)
+    assert [record.data for record in process.queues.diff("dead", DiffRequest(0)).records] == [b'"late"']
+    reads = process.wal.calls["commit"]
+    assert process.claim().dead == 0
+    assert process.wal.calls["commit"] == reads, "nothing waits for the dead-letter topic any more"
+
+
+def test_expired_jobs_that_wait_for_the_dead_letter_topic_are_gone() -> None:
+    process = World().process()
+    process.create(jobs=2, ttl_ms=60_000, lease_ms=1_000, max_deliveries=1, dead_letter="dead")
+    process.claim(max=2)
+    process.clock.advance(70)
+    assert process.claim().dead == 0
+    looks = process.wal.calls["newest"]
+    process.claim()
+    assert process.wal.calls["newest"] - looks <= 2, "no claim tries to move them again"
