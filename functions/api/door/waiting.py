@@ -32,8 +32,10 @@ class Waiter:
 
     async def pause(self, at_most_s: float) -> None:
         """Waits until this process changes the log, the next poll is due, or `at_most_s` seconds have passed."""
+        # not `wait_for`: before Python 3.12 it loses a cancellation that comes with the wake-up
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), max(0.0, min(self._delay_s, at_most_s)))
+            async with asyncio.timeout(max(0.0, min(self._delay_s, at_most_s))):
+                await self._woken.wait()
         self._delay_s = _FIRST_S if self._woken.is_set() else min(self._delay_s * _GROWTH, _LAST_S)
         self._woken.clear()
 
