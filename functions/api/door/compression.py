@@ -4,6 +4,7 @@ what comes out (a small body may stand for gigabytes), and answers are compresse
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 
 from starlette.exceptions import HTTPException
@@ -14,6 +15,7 @@ from headrace.errors import InvalidRequest
 
 _GZIP = 16 + zlib.MAX_WBITS  # zlib's way to say that there is a gzip header
 _PIECE = 1024 * 1024
+_MOST_MEMBERS = 2_000  # one for 64 KiB of the largest body, twice; empty ones cost time, and expand to nothing
 _LEVEL = 1  # a client waits for it
 _WORTHWHILE = 1400  # bytes: less goes into one packet anyway
 
@@ -42,6 +44,7 @@ class _Expander:
         self._complete = True  # whether a member has just ended, or none has begun
         self._has_more = False  # whether zlib may have output without further input
         self._is_last = False
+        self._members = 0
         self._over = False
 
     async def __call__(self) -> Message:
@@ -49,6 +52,7 @@ class _Expander:
             if self._compressed or self._has_more:
                 piece = self._expand()
                 if piece:
+                    await asyncio.sleep(0)  # other requests go on meanwhile
                     return {"type": "http.request", "body": piece, "more_body": True}
             elif self._is_last:
                 if not self._complete:
@@ -65,6 +69,9 @@ class _Expander:
 
     def _expand(self) -> bytes:
         if self._complete:
+            self._members += 1
+            if self._members > _MOST_MEMBERS:
+                raise InvalidRequest(f"the body has too many gzip members: limit={_MOST_MEMBERS}")
             self._member, self._complete = zlib.decompressobj(_GZIP), False
         try:
             piece = self._member.decompress(self._compressed, _PIECE)

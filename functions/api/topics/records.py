@@ -88,9 +88,11 @@ def check_count(body: Any) -> None:
     """Raises BatchTooLarge if a parsed body of a write has too many records: before they are cut out, which costs far more
     memory than the body.
     """
-    records = body.get("records") if isinstance(body, dict | simdjson.Object) else None
-    if isinstance(records, list | simdjson.Array) and len(records) > MAX_RECORDS:
-        raise BatchTooLarge(f"too many records: limit={MAX_RECORDS} received={len(records)}")
+    if not isinstance(body, dict | simdjson.Object):
+        return
+    for name, value in body.items():  # a name may be repeated: then the last one counts, but all are decoded
+        if name == "records" and isinstance(value, list | simdjson.Array) and len(value) > MAX_RECORDS:
+            raise BatchTooLarge(f"too many records: limit={MAX_RECORDS} received={len(value)}")
 
 
 def _meta(number: int, record: RecordBody) -> bytes | None:

@@ -161,6 +161,21 @@ def test_a_compressed_body_may_come_in_any_pieces(body: bytes, cuts: list[int]) 
     assert diff(server)["records"][0]["data"] == body.hex()
 
 
+def test_a_body_of_many_gzip_members_is_refused(server: Server) -> None:
+    answer = server("POST", T, GZIP, SHORT * 3000)
+    assert code(answer) == (400, "invalid_request")
+    assert "members" in answer.json["error"]["message"]
+
+
+def test_records_that_come_twice_are_counted_both_times(server: Server) -> None:
+    many = b",".join([b'{"data":1}'] * 10_001)
+    for body in (
+        b'{"records":[{"data":1}],"records":[%b]}' % many,
+        b'{"records":[%b],"records":[{"data":1}]}' % many,
+    ):
+        assert code(server("POST", T, JSON, body)) == (400, "batch_too_large")
+
+
 SHORT = gzip.compress(b"{}", mtime=0)  # without the time: every process of a test run names the same cases
 
 
