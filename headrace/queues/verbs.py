@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StoreError
 from headrace.index.fetching import RunCache
@@ -37,6 +37,19 @@ _log = logging.getLogger(__name__)
 _LOOKS = 16  # at a window that is open yet, though this process has waited for its end: clocks differ
 
 
+class Window(NamedTuple):
+    """A claim window that a claim has joined.
+
+    Attributes:
+        wait_ms: how long to wait before the jobs are asked for.
+        looks: how often they may be asked for; clocks differ.
+    """
+
+    joined: Joined
+    wait_ms: int
+    looks: int
+
+
 class Queues(Topics):
     """The operations on topics and queues, each by name. Methods block, and may be called by any thread.
 
@@ -55,14 +68,38 @@ class Queues(Topics):
         """Leases jobs to a worker: those that were given back first, then fresh ones. Jobs that were delivered as often as
         they may be move to the dead-letter topic instead. Waits for the queue's claim window, if it has one.
         """
+        outcome = self.begin_claim(name, request)
+        while isinstance(outcome, Window):
+            self._stores.clock.sleep(outcome.wait_ms / 1000)
+            outcome = self.end_claim(name, request, outcome)
+        return outcome
+
+    def begin_claim(self, name: str, request: ClaimRequest) -> Claimed | Window:
+        """Claims as `claim` does, but does not wait: returns the claim window that was joined, if the queue has one. After
+        `wait_ms` the caller must call `end_claim`, and so on until it returns the jobs. A stream that finds nothing joins
+        no window.
+        """
         with self.in_time():
             claim = self._prefetch(name, request)
-            if claim.is_fresh and not claim.records and self._is_idle(name):
+            if claim.is_fresh and not claim.records and self._is_idle(name, is_stream=bool(request.connection)):
                 return Claimed([], 0)
         answer: Taken | Joined = self._ask(name, claim)
-        taken = self._wait_for_deal(name, request, answer) if isinstance(answer, Joined) else answer
-        dead = self._bury(name, taken.dead_letter) if taken.dead_letter is not None else 0
-        return taken.claimed._replace(dead=dead)
+        if isinstance(answer, Joined):
+            return Window(answer, max(1, answer.closes_ms - self._stores.clock.now_ms()), _LOOKS)
+        return self._claimed(name, answer)
+
+    def end_claim(self, name: str, request: ClaimRequest, window: Window) -> Claimed | Window:
+        """Returns the worker's share of a claim window; the window to wait for again if it is still open. Raises Overloaded
+        if it does not end.
+        """
+        with self.in_time():
+            claim = self._prefetch(name, request)
+        answer: Taken | Waiting = self._ask(name, Dealing(claim, window.joined))
+        if isinstance(answer, Taken):
+            return self._claimed(name, answer)
+        if window.looks == 1:
+            raise Overloaded("the claim window does not end by this server's clock")
+        return Window(window.joined, max(1, answer.ms), window.looks - 1)
 
     def ack(self, name: str, request: SettleRequest) -> Settled:
         """Removes jobs that the worker holds, for good. Others are skipped."""
@@ -138,27 +175,20 @@ class Queues(Topics):
         page = self.records(name, cursor, max_records=request.max, max_bytes=request.max_bytes)
         return Claim(request, page.records, (page.head.log_id, page.head.incarnation), is_fresh=True)
 
-    def _is_idle(self, name: str) -> bool:
-        """Returns whether a queue whose jobs log was just read has nothing to claim, nor to move; costs one query."""
+    def _is_idle(self, name: str, *, is_stream: bool) -> bool:
+        """Returns whether a queue whose jobs log was just read has nothing to claim or move; costs one query. A request
+        waits for the claim window all the same; a stream, which asks again and again, would write all the time.
+        """
         jobs = self._context.pictures.warm(name)
-        if jobs is None or topic_of(jobs.state).config.claim_jitter_ms:
+        if jobs is None or (topic_of(jobs.state).config.claim_jitter_ms and not is_stream):
             return False
         now = self._at(self._context.look_at(jobs), self.head((name, LEASES)))
         return not now.counts(jobs.state.next_offset).ready
 
-    def _wait_for_deal(self, name: str, request: ClaimRequest, joined: Joined) -> Taken:
-        """Waits for the end of a claim window, and returns the worker's share."""
-        clock = self._stores.clock
-        wait_ms = joined.closes_ms - clock.now_ms()
-        for _ in range(_LOOKS):
-            clock.sleep(max(wait_ms, 1) / 1000)
-            with self.in_time():
-                claim = self._prefetch(name, request)
-            answer: Taken | Waiting = self._ask(name, Dealing(claim, joined))
-            if isinstance(answer, Taken):
-                return answer
-            wait_ms = answer.ms
-        raise Overloaded("the claim window does not end by this server's clock")
+    def _claimed(self, name: str, taken: Taken) -> Claimed:
+        """Returns the answer to a claim, after the jobs that it found to be dead were moved."""
+        dead = self._bury(name, taken.dead_letter) if taken.dead_letter is not None else 0
+        return taken.claimed._replace(dead=dead)
 
     def _bury(self, name: str, topic: str) -> int:
         """Moves jobs to the dead-letter topic. Returns how many; a failure leaves them for a later claim."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
 from functions.api.door.entry import Scope
-from functions.api.door.requests import is_buffered
+from functions.api.door.requests import is_buffered, run
 from functions.api.topics.calls import Call, committed
 from functions.api.topics.config import Number, clamped
 from functions.api.topics.records import array, check_text, shown_job
 from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
 from headrace.queues.values import Claimed, ClaimRequest, Settled, SettleRequest
+from headrace.queues.verbs import Window
 from headrace.topics.errors import BatchTooLarge
 from headrace.topics.values import LEASE_MS, MAX_CLAIM, MAX_NODE_BYTES
 
@@ -56,7 +58,8 @@ async def claim(call: Call) -> Response:
     name = call.name(Scope.READ | Scope.WRITE, "/claim")
     body = await call.body(ClaimBody)
     request = claim_request(call, body.node, body.max, body.lease_ms)
-    claimed = await call.run(call.logs.claim, name, request)
+    with call.timed():
+        claimed = await take_jobs(call, name, request)
     count_claim(call, claimed)
     call.context.meter.add(ApiMetric.ClaimMs, round(call.verb_ms))
     document = {"topic": name, "count": len(claimed.jobs), "ready": claimed.ready}
@@ -114,6 +117,15 @@ def claim_request(call: Call, node: str, most: int, lease_ms: int | None, connec
         connection,
         BUFFERED_CLAIM_BYTES if is_buffered(call.request.scope) else CLAIM_BYTES,
     )
+
+
+async def take_jobs(call: Call, name: str, request: ClaimRequest) -> Claimed:
+    """Leases jobs to a worker. No thread is held while a claim window is open."""
+    outcome = await run(call.logs.begin_claim, name, request)
+    while isinstance(outcome, Window):
+        await asyncio.sleep(outcome.wait_ms / 1000)
+        outcome = await run(call.logs.end_claim, name, request, outcome)
+    return outcome
 
 
 def check_node(node: str) -> None:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -28,15 +29,16 @@ from functions.api.door.entry import Scope
 from functions.api.door.requests import ENDS_AT, is_buffered, is_event, run
 from functions.api.door.waiting import disconnected, woken_by
 from functions.api.topics.calls import TOPICS, Call
-from functions.api.topics.jobs import check_node, claim_request, count_claim
+from functions.api.topics.jobs import check_node, claim_request, count_claim, take_jobs
 from functions.api.topics.records import shown_job
 from functions.metrics import ApiMetric
 from headrace.errors import HeadraceError, Overloaded, StoreError, StoreThrottled
-from headrace.queues.values import Claimed, ClaimRequest, Job, Lease
+from headrace.queues.values import ClaimRequest, Job, Lease
 from headrace.topics.values import LEASES
 
 HEARTBEAT_S = 15.0
 RETRY_MS = 2000
+_REST_S = 1  # after the store has throttled
 _DIGITS = 19
 _EVENTS = "text/event-stream"
 
@@ -110,10 +112,11 @@ class JobStream(Response):
         scope = call.request.scope
         self._buffered = is_buffered(scope)
         self._sees_client = not is_event(scope)
-        self._open_s = float(call.context.settings.sse_seconds)
+        open_s = float(call.context.settings.sse_seconds)
         if ENDS_AT in scope:  # the door closes then, in the middle of an event if need be
-            self._open_s = min(self._open_s, (scope[ENDS_AT] - self._clock.now_ms()) / 1000)
-        self.ends_ms = self._clock.now_ms() + round(self._open_s * 1000)
+            open_s = min(open_s, (scope[ENDS_AT] - self._clock.now_ms()) / 1000)
+        self._deadline = self._clock.monotonic() + open_s  # by then its slot expires, too
+        self.ends_ms = self._clock.now_ms() + round(open_s * 1000)
 
     async def adopt(self) -> None:
         """Takes note of the jobs that an earlier stream delivered, as `Last-Event-ID` says. Raises the errors that are
@@ -129,18 +132,21 @@ class JobStream(Response):
     async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:  # noqa: ARG002
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         gone = asyncio.ensure_future(disconnected(receive))
+        is_over = False
         try:
-            with self._call.context.commits.stream():
-                async for event in self._events(gone):
-                    await send({"type": "http.response.body", "body": event, "more_body": True})
+            async with aclosing(self._events(gone)) as events:
+                with self._call.context.commits.stream():
+                    async for event in events:
+                        await send({"type": "http.response.body", "body": event, "more_body": True})
+            is_over = not gone.done()  # a server says that the client has left after the end, too
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            if gone.done() and not self._buffered:
+            if gone.done() and not is_over and not self._buffered:
                 await self._release()
             gone.cancel()
 
-    async def _events(self, gone: asyncio.Future[None]) -> AsyncIterator[bytes]:
-        deadline = self._clock.monotonic() + self._open_s
+    async def _events(self, gone: asyncio.Future[None]) -> AsyncGenerator[bytes, None]:
+        deadline = self._deadline
         yield b"retry: %d\n\n" % RETRY_MS + self._heartbeat()
         quiet_since = self._clock.monotonic()
         with woken_by(self._call.logs, self._name, (self._name, LEASES)) as waiter:
@@ -154,6 +160,8 @@ class JobStream(Response):
                     yield self._error(exc)
                     if not isinstance(exc, Overloaded | StoreThrottled):
                         return
+                    rest_s = exc.retry_after_s if isinstance(exc, Overloaded) else _REST_S
+                    await asyncio.wait({gone}, timeout=min(rest_s, max(0.0, deadline - self._clock.monotonic())))
                 if jobs:
                     yield b"".join(map(self._event, jobs))
                     waiter.reset()
@@ -178,7 +186,7 @@ class JobStream(Response):
         room = self._request.max - len(self._held.deadlines)
         if room <= 0:
             return []
-        claimed: Claimed = await run(self._call.logs.claim, self._name, self._request._replace(max=room))
+        claimed = await take_jobs(self._call, self._name, self._request._replace(max=room))
         count_claim(self._call, claimed)
         self._held.deliver(claimed.jobs)
         return claimed.jobs

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from functions.api.door import requests
 from tests.unit.api.asgi import JSON, Server
 from tests.unit.api.topics import ROOT, T, append, ask, code, diff
 
@@ -184,3 +187,24 @@ def test_too_many_seqs_are_refused(server: Server, what: str) -> None:
     answer = ask(server, "POST", f"{T}/{what}", {**VALID[what], "seqs": list(range(1, 1002))})
     assert code(answer) == (400, "batch_too_large")
     assert ask(server, "POST", f"{T}/{what}", {**VALID[what], "seqs": list(range(1, 1001))}).status == 200
+
+
+def test_claims_that_wait_for_their_window_hold_no_thread(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(server, "PUT", T, {"type": "queue", "claim_jitter_ms": 3000})
+    monkeypatch.setattr(requests, "_pool", ThreadPoolExecutor(1))
+    order: list[str] = []
+
+    async def run() -> None:
+        async def asked(name: str, method: str, target: str, body: bytes) -> None:
+            assert (await server.ask(method, target, JSON if body else {}, body)).status == 200
+            order.append(name)
+
+        before = server.dump()
+        claiming = asyncio.ensure_future(asked("claimed", "POST", f"{T}/claim", b'{"node":"w"}'))
+        while server.dump() == before:  # until it has joined
+            await asyncio.sleep(0.01)
+        await asked("shown", "GET", T, b"")
+        await claiming
+
+    asyncio.run(run())
+    assert order == ["shown", "claimed"]

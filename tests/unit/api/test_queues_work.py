@@ -16,6 +16,9 @@ from functions.api.door.access import parse
 from functions.api.door.requests import ENDS_AT
 from functions.api.topics.work import Holdings
 from headrace.batch import Record
+from headrace.clock import SystemClock
+from headrace.errors import Overloaded
+from headrace.memory import memory_stores
 from headrace.queues.values import Job, Lease
 from headrace.settings import Settings
 from tests.unit.api.asgi import JSON, Exchange, Server, http_scope, text_headers
@@ -341,3 +344,96 @@ def test_a_lease_that_ended_unheard_is_told_from_one_that_was_settled() -> None:
     assert held.lost_touch
     held.compare({}, now_ms=320)  # 3 was acked
     assert (held.deadlines, held.lost_touch) == ({}, False)
+
+
+class Jump(SystemClock):
+    """The machine's clock, which can be set forward."""
+
+    ahead_s = 0.0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + round(self.ahead_s * 1000)
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead_s
+
+
+def test_a_stream_ends_when_its_slot_expires_however_long_that_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Jump()
+    server = Server(parts=assemble(memory_stores(Settings(metrics_interval_ms=0), clock), parse("", "*")))
+    ask(server, "PUT", T, {"type": "queue"})
+    append(server, 1)
+    hold = server.parts.slots.hold
+
+    async def hold_long(*args: Any) -> Any:
+        held = await hold(*args)
+        clock.ahead_s += 60
+        return held
+
+    monkeypatch.setattr(server.parts.slots, "hold", hold_long)
+
+    async def run() -> None:
+        async with working(server, "node=w") as events:
+            await events.begin()
+            assert (await events.next() or {})["id"] == "1"
+            assert await events.next() is None
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_ended_by_itself_gives_nothing_back_though_the_server_says_that_the_client_has_left(
+    server: Server,
+) -> None:
+    append(server, 1)
+    ended = asyncio.Event()
+    scope = {**http_scope("GET", f"{T}/work?node=w", {}), ENDS_AT: server.parts.clock.now_ms() + 300}
+
+    async def receive() -> dict[str, Any]:
+        await ended.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body" and not message["more_body"]:
+            ended.set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(server.app(scope, receive, send), 10))
+    assert ended.is_set()
+    assert ask(server, "GET", T).json["queue"]["in_flight"] == 1
+
+
+def test_a_throttled_stream_rests(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise Overloaded("too much", 5)
+
+    monkeypatch.setattr(server.parts.topics(), "begin_claim", refuse)
+
+    async def run() -> None:
+        async with working(server, "node=w") as events:
+            await events.begin()
+            assert (await events.next() or {})["data"] == {
+                "code": 429,
+                "error": "too much",
+                "topic": "jobs",
+                "retry_after_ms": 5000,
+            }
+            await events.quiet()
+
+    asyncio.run(run())
+
+
+def test_a_stream_that_finds_nothing_joins_no_window(server: Server) -> None:
+    ask(server, "PUT", T, {"type": "queue", "claim_jitter_ms": 20})
+
+    async def run() -> None:
+        async with working(server, "node=w") as events:
+            await events.begin()
+            await events.quiet()  # the first claim reads all there is
+            before = server.dump()[0]
+            await events.quiet()
+            assert server.dump()[0] == before
+            await post(server, "", records=[{"data": 1}])
+            assert (await events.next() or {})["id"] == "1"
+
+    asyncio.run(run())
