@@ -99,7 +99,7 @@ class ApiMetric(Metric):
     Searches = _counter("searches asked for")
     SearchHits = _counter("hits of their pages")
     SearchMs = _latency("a search that was answered")
-    SearchTimeouts = _counter("searches whose time was over: 408 with what was found", zeros=True)
+    SearchTimeouts = _counter("searches whose time was over, answered with what was found", zeros=True)
     Aggregates = _counter("aggregates asked for")
     AggregateMs = _latency("an aggregate that was answered")
     RoutingKeyPages = _counter("pages of routing keys asked for")

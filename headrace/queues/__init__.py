@@ -2,7 +2,7 @@
 
 A queue is a topic of type `queue` with a companion log, its lease log (role `leases`), whose records are events: claim,
 ack, nack, extend, release, dead letter, remove, configure, and the joins and deals of a claim window. Who holds which job
-is the projection of these events, and it stands in the lease log's state.
+is the projection of these events, which is kept in the lease log's state.
 
     events       the events, as JSON records
     projection   who holds what: a fold of the events

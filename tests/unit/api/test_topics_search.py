@@ -268,3 +268,10 @@ def test_streams_can_bind_nothing_to_columns_and_have_no_such_fields(server: Ser
     answer = server("POST", "/v1/stream/s/_schema", {"content-type": "application/json"}, json.dumps(body).encode())
     assert answer.status == 400
     assert b"/search/fields/tag/bindings/0/jsonPointer" in answer.body
+
+
+def test_a_search_whose_time_is_over_is_a_success_with_what_was_found(server: Server) -> None:
+    write(server)
+    answer = search(server, "tag:order.new", timeout_ms=0)
+    assert (answer["timed_out"], answer["timeout_ms"]) == (True, 0)
+    assert "error" not in answer
