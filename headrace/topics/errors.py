@@ -2,7 +2,7 @@
 
 InvalidRequest
 ├── BatchTooLarge     more records, or more seqs, than one request may have
-└── RecordTooLarge    a record is larger than one may be, or than the topic holds
+└── RecordTooLarge    a record is larger than one may be
 NotFound
 └── TopicNotFound
 Conflict
