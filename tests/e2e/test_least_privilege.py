@@ -194,7 +194,8 @@ def live_in_topics(server: DevServer) -> None:
         assert http.put("jobs", json={"type": "queue", "dead_letter": "dead", "max_deliveries": 1}).is_success
         ask("jobs", records=records)
         with http.stream("GET", "jobs/work", params={"node": "w", "max": 2}) as stream:
-            assert next(line for line in stream.iter_lines() if line.startswith("id:"))
+            lines = stream.iter_lines()
+            assert next(line for line in lines if line.startswith("id:"))
         for number in range(40):  # scattered leases of many workers do not fit into the state
             claimed = ask("jobs/claim", node=f"{number}-{'w' * 60}", max=3)["claimed"]
             ask("jobs/ack", node=f"{number}-{'w' * 60}", seqs=[claimed[1]["$seq"]])  # type: ignore[index]
@@ -281,7 +282,8 @@ def meet_what_is_rare(server: DevServer) -> None:
         jobs = f"{server.url}/v0/topics/jobs"
         assert http.put(jobs, json={"type": "queue"}).is_success
         with http.stream("GET", f"{jobs}/work?node=first") as stream:
-            assert next(stream.iter_lines())
+            lines = stream.iter_lines()  # held: a stream whose iterator is dropped is closed
+            assert next(lines)
             assert http.get(f"{jobs}/work?node=second").status_code == 429
     for function in ("api", "sealer"):
         log = secrets.token_hex(16)

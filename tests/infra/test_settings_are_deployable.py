@@ -22,6 +22,7 @@ NOT_DEPLOYED = {
     "HEADRACE_ALLOWED_HOSTS": "of a server without keys",
     "HEADRACE_API_KEYS": "a deployment has them in its secret",
     "HEADRACE_COLD": "for tests",
+    "HEADRACE_CONTRACT_URL": "for tests",
     "HEADRACE_HOST": "of a server that listens itself",
     "HEADRACE_METRICS_FILE": "outside of Lambda",
 }
