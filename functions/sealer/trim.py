@@ -197,7 +197,22 @@ def _orphaned_objects(parts: Context, newest: Entry, manifest: Manifest | None) 
         before = parts.manifests.load(log_id, manifest.generation - 1) if manifest.generation > 1 else None
         for one in (manifest, before or manifest):
             kept.update(one.state.named_objects(log_id))
-    return [key for key in found if key not in named and key not in kept]
+    kept |= named
+    kept.update(_kept_pages(parts, newest, kept, [key for key in found if keys.is_removed_page(key)]))
+    return [key for key in found if key not in kept]
+
+
+def _kept_pages(parts: Context, newest: Entry, kept: Iterable[str], pages: Sequence[str]) -> Iterator[str]:
+    """Yields those of the pages that one of the `kept` objects may name: what the oldest of them names, and all that are
+    younger than it. So one object is read, however many are kept.
+    """
+    extension = newest.state.extension
+    if not pages or extension is None:
+        return
+    prefix = keys.numbered(pages[0])[0]
+    oldest = min((key for key in kept if key.startswith(prefix)), key=keys.numbered)
+    named = set(extension.named_pages(oldest, parts.stores.objects.get(oldest)))
+    yield from (key for key in pages if key in named or keys.numbered(key) > keys.numbered(oldest))
 
 
 def _segments(parts: Context, manifest: Manifest) -> Iterator[str]:

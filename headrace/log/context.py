@@ -33,7 +33,7 @@ from headrace.tables.producers import Key
 from headrace.wal.state import Entry, LogState, Producer
 
 _REMEMBERED = 4096  # logs of one process
-_REMEMBERED_BYTES = 16 * 1024 * 1024  # of objects that states name, as stored; decoded they take some times more
+_REMEMBERED_BYTES = 32 * 1024 * 1024  # of objects that states name, as decoded, if these tell their weight
 
 T = TypeVar("T")
 
@@ -330,7 +330,7 @@ class RecordReads(Protocol):
 
 
 class _Decoded(NamedTuple):
-    """A decoded object, and the bytes that it has in the bucket."""
+    """A decoded object, and its `weight` if it has one, else the bytes that it has in the bucket."""
 
     value: Any
     size: int
@@ -419,7 +419,8 @@ class Context:
             data = self.stores.objects.get(key)
         except ObjectMissing as exc:
             raise Damaged(f"an object that a state names is missing: object={key}") from exc
-        return _Decoded(decode(data, key), len(data))
+        value = decode(data, key)
+        return _Decoded(value, getattr(value, "weight", len(data)))
 
     def counts(self, what: str) -> Sequence[int]:
         """Returns what each shard of a counter holds; costs one query."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 ROOT = "logs/"
 JOBS = "jobs/"
+_PAGE = ".page.zst"
 
 
 def log_prefix(log_id: str) -> str:
@@ -117,15 +118,25 @@ def snapshot(log_id: str, offset: int, nonce: str) -> str:
 
 
 def removed(log_id: str, number: int, nonce: str) -> str:
-    """Returns the key of an object that lists removed records of a log; it is immutable, and named by the log's state.
-    `number` rises with each such object.
+    """Returns the key of an object that names the pages of a log's removed records; it is immutable, and named by the
+    log's state. `number` rises with each such object.
     """
     return f"{ROOT}{log_id}/dead/{number:012d}-{nonce}.zst"
 
 
+def removed_page(log_id: str, number: int, nonce: str) -> str:
+    """Returns the key of a page of removed records; immutable. `number` is that of the first object that names it."""
+    return f"{ROOT}{log_id}/dead/{number:012d}-{nonce}{_PAGE}"
+
+
+def is_removed_page(key: str) -> bool:
+    """Returns whether this is the key of a page of removed records."""
+    return key.endswith(_PAGE)
+
+
 def numbered(key: str) -> tuple[str, int]:
     """Returns the prefix of all objects of the same kind and log, and the number in the key, which is that of an object
-    of the surface: `removed` or `snapshot`.
+    of the surface: `removed`, `removed_page` or `snapshot`.
     """
     prefix, slash, name = key.rpartition("/")
     return prefix + slash, int(name.partition("-")[0])

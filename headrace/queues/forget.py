@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from headrace.log.seam import Decision, Draft, Ids, Look, Request, Rows
 from headrace.queues.ledger import Points, bring_up
 from headrace.topics import live, retention
+from headrace.topics.retention import Measured
 from headrace.topics.runs import Runs
 from headrace.topics.values import TopicConfig
 
@@ -46,10 +47,11 @@ class Forgetting:
         risen = removal.state.floor - jobs.state.floor
         if not risen:
             return Decision((0,))
-        state, objects = live.pack(jobs.log_id, removal.state, removal.removed, ids)
+        state, objects = live.pack(jobs.log_id, removal.state, rows, ids)
         return Decision((risen,), (Draft(jobs.log_id, "erase", state),), (), objects)
 
 
-def _share(dying: Runs, living: Runs, size: int) -> int:
+def _share(measured: Measured) -> int:
     """Returns the bytes of done jobs, if all jobs of a mark are equally large: reading them all would cost too much."""
-    return size * dying.count_all // (dying.count_all + living.count_all)
+    dying = measured.dying.count_all
+    return measured.size * dying // (dying + measured.left)

@@ -34,12 +34,13 @@ class Removal:
         state = live.expire(jobs.state, now_ms, live.times_of(jobs.row, rows), removed, lambda: ledger.now.hidden)
         is_same = (jobs.log_id, incarnation_of(jobs.config, jobs.state)) == (found.log_id, found.incarnation)
         victims = request.victims.within(state.floor, ledger.end) if is_same else NONE
-        victims = victims.minus(ledger.now.hidden).minus(removed())
+        victims = victims.minus(ledger.now.hidden)
+        victims = victims.minus(removed().near(victims))
         if victims:
             ledger.add(events.Remove(at=ledger.at, jobs=victims.flat()))
         hidden = before(ledger.now, ledger.end).hidden
         count, size = retention.counted(state, removed, hidden)
-        floor = min(hidden.union(removed()).live_at(state.floor), ledger.end)
+        floor = min(removed().union(hidden).live_at(state.floor), ledger.end)
         answer = Erased(victims.count_all, ledger.end, floor + 1, count, size)
         if not victims:
             return Decision((answer,))

@@ -245,11 +245,16 @@ def check_own_objects(
         The keys that a state names, and existing ones up to the numbers of those: the sealer sweeps these.
     """
     own = newest.named_objects(notes.log_id)
-    for key in own:
+    wanted = list(own)
+    for key in wanted:
         try:
-            objects.get(key)
+            data = objects.get(key)
+            if key in own and newest.extension is not None:
+                wanted += newest.extension.named_pages(key, data)
         except ObjectMissing:
             notes.error("object.missing", key)
+        except Damaged as exc:
+            notes.error("object.damaged", key, found=exc)
     named = {key for state in states for key in state.named_objects(notes.log_id)}
     for prefix, number in map(keys.numbered, own):
         named |= {key for key in standing if key.startswith(prefix) and keys.numbered(key)[1] <= number}

@@ -31,6 +31,7 @@ Kind = Literal[
     "manifest.damaged",
     "manifest.rule",  # a generation may not follow the one before
     "object.missing",  # an object of the surface's own (removed records, a snapshot) that the state names
+    "object.damaged",
     "page.missing",
     "page.damaged",
     "payload.missing",

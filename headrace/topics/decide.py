@@ -16,7 +16,8 @@ from headrace.tables.items import Guard
 from headrace.tables.producers import Key, PutKey
 from headrace.topics import live, quota, retention
 from headrace.topics.errors import TopicFull, TopicNotFound
-from headrace.topics.live import Removed
+from headrace.topics.live import Gone
+from headrace.topics.retention import Measured
 from headrace.topics.runs import NONE, Runs
 from headrace.topics.values import TOPICS, Erased, TopicConfig, WriteRequest, Written, topic_of
 from headrace.wal.state import LogState, TimeRun
@@ -57,7 +58,9 @@ SURFACE = TopicSurface()
 class Appends:
     """A decision about appends of one group: one entry for all that are accepted, and an answer for each."""
 
-    def __init__(self, look: Look, rows: Rows, now_ms: int, ids: Ids, hidden: Removed = lambda: NONE) -> None:
+    def __init__(
+        self, look: Look, rows: Rows, now_ms: int, ids: Ids, hidden: Callable[[], Runs] = lambda: NONE
+    ) -> None:
         """Begins a decision. `hidden` returns records that are gone, though the state does not say so; it is called only
         if that matters.
         """
@@ -87,7 +90,7 @@ class Appends:
         draft = Draft(self._look.log_id, "data", state, self._batches, times, tuple(self._accepted))
         return Decision(answers, (draft,), tuple(self._guards))
 
-    def _removed(self, state: LogState) -> Removed:
+    def _removed(self, state: LogState) -> Gone:
         return live.removed_of(self._look.log_id, state, self._rows)
 
     def _answer(self, number: int, asked: Request) -> Written | HeadraceError:
@@ -149,7 +152,7 @@ def grow(state: LogState, records: Batch, now_ms: int) -> LogState:
     return retention.grow(rules.grow(state, records, now_ms).state, len(records), live.size_of(records))
 
 
-def full(name: str, state: LogState, removed: Removed, hidden: Runs) -> TopicFull:
+def full(name: str, state: LogState, removed: Gone, hidden: Runs) -> TopicFull:
     """Returns the error of a write that does not fit into a topic."""
     config = topic_of(state).config
     count, size = retention.counted(state, removed, hidden)
@@ -179,7 +182,7 @@ class EraseRequest(NamedTuple):
 
     found: Head
     victims: Runs
-    size_of: Callable[[Head, Runs, Runs, int], int]
+    size_of: Callable[[Head, Measured], int]
 
 
 def decide_erase(
@@ -200,5 +203,5 @@ def decide_erase(
     answer = Erased(removal.deleted, removal.state.next_offset, removal.state.floor + 1, topic.live, topic.bytes)
     if not removal.deleted:
         return Decision((answer,))
-    state, objects = live.pack(look.log_id, removal.state, removal.removed, ids)
+    state, objects = live.pack(look.log_id, removal.state, rows, ids)
     return Decision((answer,), (Draft(look.log_id, "erase", state),), objects=objects)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from headrace.batch import Record
+from headrace.topics.removed import Offsets
 from headrace.topics.runs import Runs
 from headrace.topics.values import DiffRequest, Gap, TopicState, topic_of
 from headrace.wal.state import LogState
@@ -23,7 +24,7 @@ class Plan(NamedTuple):
     gap: Gap | None
 
 
-def plan(cursor: int, state: LogState, live: LogState, gone: Runs) -> Plan:
+def plan(cursor: int, state: LogState, live: LogState, gone: Offsets) -> Plan:
     """Returns where reading after a cursor begins.
 
     Args:

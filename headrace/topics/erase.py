@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.log.requests import Head
 from headrace.topics.decide import EraseRequest
+from headrace.topics.retention import Measured
 from headrace.topics.runs import Runs
 from headrace.topics.values import Match
 
@@ -36,7 +37,8 @@ def _with_sizes(head: Head, sizes: dict[int, int]) -> EraseRequest:
     def between(first: int, end: int) -> int:
         return before[victims.count_below(end)] - before[victims.count_below(first)]
 
-    def size_of(_: Head, dying: Runs, __: Runs, ___: int) -> int:
+    def size_of(_: Head, measured: Measured) -> int:
+        dying = measured.dying
         if dying == victims.within(dying.first, dying.end):
             return between(dying.first, dying.end)
         return sum(between(first, end) for first, end in dying)
@@ -45,10 +47,10 @@ def _with_sizes(head: Head, sizes: dict[int, int]) -> EraseRequest:
 
 
 def _prefix(log: Log, head: Head, end: int) -> Iterator[EraseRequest]:
-    def size_of(now: Head, dying: Runs, living: Runs, size: int) -> int:
-        if living.count_all < dying.count_all:
-            return size - _sizes(log, now, living)
-        return _sizes(log, now, dying)
+    def size_of(now: Head, measured: Measured) -> int:
+        if measured.left < measured.dying.count_all:
+            return measured.size - _sizes(log, now, measured.living())
+        return _sizes(log, now, measured.dying)
 
     first = head.state.floor
     # One commit for all of them if few remain: then only these are measured.

@@ -16,16 +16,17 @@ from headrace.log.seam import Ids, NamedObject, Rows
 from headrace.objects import keys
 from headrace.tables.catalog import Row
 from headrace.topics import retention
+from headrace.topics.removed import EMPTY, Offsets, Page, Removed, Root
 from headrace.topics.retention import INLINE_BYTES, MAX_MARKS
 from headrace.topics.runs import NONE, Runs
-from headrace.topics.values import RemovedRef, topic_of
+from headrace.topics.values import RemovedRef, TopicState, topic_of
 from headrace.wal.state import LogState
 
 _MEASURED_RECORDS = 10_000  # a topic that has no more, nor more bytes, gets exact marks with its first cap or TTL
 _MEASURED_BYTES = 8 * 1024 * 1024
 
-Removed = Callable[[], Runs]
-"""A function that returns the removed records above a topic's floor, and reads their object only when it is called."""
+Gone = Callable[[], Offsets]
+"""A function that returns the removed records above a topic's floor, and reads what it must only when it is called."""
 
 
 def size_of(records: Batch) -> int:
@@ -35,44 +36,48 @@ def size_of(records: Batch) -> int:
     return len(records.data) + len(records.meta or b"") * len(records)
 
 
-def removed_of(log_id: str, state: LogState, rows: Rows) -> Removed:
+def removed_of(log_id: str, state: LogState, rows: Rows) -> Gone:
     """Returns the removed records above a topic's floor, to be read when they are asked for."""
     topic = topic_of(state)
 
     @cache
-    def read() -> Runs:
+    def read() -> Offsets:
         inline = Runs.of_flat(topic.removed)
-        if topic.base is None or topic.base.end <= state.floor:
-            return inline
-        key = keys.removed(log_id, topic.base.number, topic.base.nonce)
-        return rows.object(key, Runs.decode).above(state.floor).union(inline)
+        return inline if topic.base is None or topic.base.end <= state.floor else _paged(log_id, topic, rows)
 
     return read
 
 
-def pack(log_id: str, state: LogState, removed: Runs, ids: Ids) -> tuple[LogState, tuple[NamedObject, ...]]:
-    """Returns the state with its removed runs as an object if they are too long for it, and that object.
+def _paged(log_id: str, topic: TopicState, rows: Rows) -> Removed:
+    def load(page: Page) -> Runs:
+        return rows.object(keys.removed_page(log_id, page.number, page.nonce), Runs.decode)
 
-    Args:
-        removed: all removed records above the floor.
-    """
+    base = topic.base
+    root = rows.object(keys.removed(log_id, base.number, base.nonce), Root.decode) if base is not None else EMPTY
+    return Removed(root, load, Runs.of_flat(topic.removed))
+
+
+def pack(log_id: str, state: LogState, rows: Rows, ids: Ids) -> tuple[LogState, tuple[NamedObject, ...]]:
+    """Returns the state with its removed runs in pages if they are too long for it; and the new pages, and their root."""
     topic = topic_of(state)
     is_short = len(topic.removed) <= INLINE_BYTES // 2  # a number and its comma take two bytes or more
     if is_short and len(msgspec.json.encode(topic.removed)) <= INLINE_BYTES:
         return state, ()
-    data = removed.encode()
     number = topic.base.number + 1 if topic.base is not None else 1
-    ref = RemovedRef(number, ids.nonce(data), removed.count_all, removed.end)
+    root, pages = _paged(log_id, topic, rows).pack(state.floor, number, ids.nonce)
+    data = root.encode()
+    ref = RemovedRef(number, ids.nonce(data), root.below[-1], max(root.ends, default=0))
     packed = replace(state, extension=replace(topic, removed=(), base=ref))
-    return packed, (NamedObject(keys.removed(log_id, ref.number, ref.nonce), data),)
+    objects = [NamedObject(keys.removed_page(log_id, number, page.nonce), page_data) for page, page_data in pages]
+    return packed, (*objects, NamedObject(keys.removed(log_id, number, ref.nonce), data))
 
 
 def expire(
     state: LogState,
     now_ms: int,
     time_of: Callable[[int], int],
-    removed: Removed,
-    hidden: Removed = lambda: NONE,
+    removed: Gone,
+    hidden: Callable[[], Runs] = lambda: NONE,
     wanted: int = 0,
 ) -> LogState:
     """Returns the state without the records that have expired, exactly.
@@ -99,7 +104,7 @@ def times_of(row: Row, rows: Rows) -> Callable[[int], int]:
     return lambda offset: rows.page(row, offset, 1, 1)[0].time_ms
 
 
-def mark(row: Row, state: LogState, rows: Rows, removed: Removed) -> LogState:
+def mark(row: Row, state: LogState, rows: Rows, removed: Gone) -> LogState:
     """Returns the state with marks, for a topic that gets its first cap or TTL. It reads the records of a small topic, and
     one record for each mark of others.
     """

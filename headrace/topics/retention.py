@@ -11,10 +11,12 @@ equally large.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from headrace.topics.removed import Offsets
 from headrace.topics.runs import NONE, Runs
 from headrace.topics.values import Mark, TopicConfig, TopicState, topic_of
 from headrace.wal.state import LogState
@@ -68,7 +70,7 @@ def is_over(config: TopicConfig, live: int, size: int) -> bool:
 def expire(
     state: LogState,
     cutoff: int | None,
-    removed: Callable[[], Runs],
+    removed: Callable[[], Offsets],
     find: Callable[[int, int], int] = lambda first, _: first,
     hidden: Callable[[], Runs] = lambda: NONE,
 ) -> LogState:
@@ -93,7 +95,9 @@ def expire(
     return lose(state, first, removed, "ttl", hidden()) if first > state.floor else state
 
 
-def enforce_caps(state: LogState, removed: Callable[[], Runs], hidden: Callable[[], Runs] = lambda: NONE) -> LogState:
+def enforce_caps(
+    state: LogState, removed: Callable[[], Offsets], hidden: Callable[[], Runs] = lambda: NONE
+) -> LogState:
     """Returns the state without the oldest records that are beyond the caps; the newest record stays.
 
     Args:
@@ -118,7 +122,7 @@ def enforce_caps(state: LogState, removed: Callable[[], Runs], hidden: Callable[
     return lose(state, first, removed, "cap", others)
 
 
-def counted(state: LogState, removed: Callable[[], Runs], hidden: Runs) -> tuple[int, int]:
+def counted(state: LogState, removed: Callable[[], Offsets], hidden: Runs) -> tuple[int, int]:
     """Returns how many records live and are not hidden, and their bytes."""
     topic = topic_of(state)
     if not hidden or not topic.live:
@@ -134,11 +138,11 @@ def counted(state: LogState, removed: Callable[[], Runs], hidden: Runs) -> tuple
     return sum(lives), size
 
 
-def _live(gone: Runs, first: int, end: int) -> int:
+def _live(gone: Offsets, first: int, end: int) -> int:
     return max(0, end - first) - gone.count(first, end)
 
 
-def _cut_bytes(state: LogState, gone: Runs, excess: int) -> int:
+def _cut_bytes(state: LogState, gone: Offsets, excess: int) -> int:
     """Returns the offset below which the oldest records together have `excess` bytes, and no record more than needed. The
     records of a mark count as equally large.
     """
@@ -155,7 +159,7 @@ def _cut_bytes(state: LogState, gone: Runs, excess: int) -> int:
     return first
 
 
-def lose(state: LogState, end: int, removed: Callable[[], Runs], cause: Loss, hidden: Runs = NONE) -> LogState:
+def lose(state: LogState, end: int, removed: Callable[[], Offsets], cause: Loss, hidden: Runs = NONE) -> LogState:
     """Returns the state after a cap or the TTL took all records below offset `end`."""
     topic, gone = topic_of(state), removed().union(hidden)
     lost = gone.live_end(end)
@@ -165,7 +169,7 @@ def lose(state: LogState, end: int, removed: Callable[[], Runs], cause: Loss, hi
     return _raise_floor(state, topic, end, removed())
 
 
-def _raise_floor(state: LogState, topic: TopicState, floor: int, removed: Runs) -> LogState:
+def _raise_floor(state: LogState, topic: TopicState, floor: int, removed: Offsets) -> LogState:
     """Returns the state whose live records begin at offset `floor`, or behind the removed ones there. `topic` still counts
     those below.
     """
@@ -181,7 +185,7 @@ def _raise_floor(state: LogState, topic: TopicState, floor: int, removed: Runs) 
     return replace(state, floor=floor, extension=topic)
 
 
-def _shortened(marks: Sequence[Mark], floor: int, removed: Runs) -> Iterable[Mark]:
+def _shortened(marks: Sequence[Mark], floor: int, removed: Offsets) -> Iterable[Mark]:
     """Yields the marks of records from `floor` on; the one that it cuts without those below, its bytes prorated."""
     is_cut = True
     for mark in marks:
@@ -197,25 +201,40 @@ def _share(size: int, part: int, whole: int) -> int:
 
 
 class Removal(NamedTuple):
-    """The effect of a delete: the state after it, all removed records above its floor, and how many it removed."""
+    """The effect of a delete: the state after it, and how many records it removed."""
 
     state: LogState
-    removed: Runs
     deleted: int
 
 
-def remove(state: LogState, victims: Runs, removed: Runs, size_of: Callable[[Runs, Runs, int], int]) -> Removal:
+class Measured(NamedTuple):
+    """Records that a delete is about, all in one mark.
+
+    Attributes:
+        dying: those that die.
+        left: how many others of the mark live on.
+        size: the bytes of all of them.
+        living: returns those that live on.
+    """
+
+    dying: Runs
+    left: int
+    size: int
+    living: Callable[[], Runs]
+
+
+def remove(state: LogState, victims: Runs, removed: Offsets, size_of: Callable[[Measured], int]) -> Removal:
     """Returns the effect of deleting those of `victims` that live. All of them are inline in the state, however many.
 
     Args:
         removed: the removed records above the floor.
-        size_of: returns the bytes of the records in its first argument, which die; those in the second one live on, and
-            both together have the bytes of the third.
+        size_of: returns the bytes of the records that die.
     """
     topic = topic_of(state)
-    dying = victims.within(state.floor, state.next_offset).minus(removed)
+    victims = victims.within(state.floor, state.next_offset)
+    dying = victims.minus(removed.near(victims))
     if not dying:
-        return Removal(state, removed, 0)
+        return Removal(state, 0)
     union = removed.union(dying)
     after: list[Mark] = []
     first = state.floor
@@ -223,8 +242,8 @@ def remove(state: LogState, victims: Runs, removed: Runs, size_of: Callable[[Run
         here = dying.within(first, mark.end)
         if here:
             left = mark.live - here.count_all
-            living = Runs.of(union.live_runs(first, mark.end))
-            size = max(0, mark.bytes - size_of(here, living, mark.bytes)) if left else 0
+            measured = Measured(here, left, mark.bytes, partial(_living, union, first, mark.end))
+            size = max(0, mark.bytes - size_of(measured)) if left else 0
             mark = replace(mark, live=left, bytes=size)
         after.append(mark)
         first = mark.end
@@ -235,12 +254,15 @@ def remove(state: LogState, victims: Runs, removed: Runs, size_of: Callable[[Run
         removed=Runs.of_flat(topic.removed).union(dying).flat(),
         marks=tuple(after) if topic.marks else (),
     )
-    state = _raise_floor(state, topic, state.floor, union)
-    return Removal(state, union.above(state.floor), dying.count_all)
+    return Removal(_raise_floor(state, topic, state.floor, union), dying.count_all)
+
+
+def _living(removed: Offsets, first: int, end: int) -> Runs:
+    return Runs.of(removed.within(first, end).live_runs(first, end))
 
 
 def build_marks(
-    state: LogState, bounds: Sequence[tuple[int, int]], removed: Runs, sizes: Sequence[int] = ()
+    state: LogState, bounds: Sequence[tuple[int, int]], removed: Offsets, sizes: Sequence[int] = ()
 ) -> LogState:
     """Returns the state with marks, for a topic that gets its first cap or TTL.
 
@@ -256,7 +278,7 @@ def build_marks(
         live = end - first - removed.count(first, end)
         size = _share(size_left, live, live_left)
         if sizes:
-            runs = removed.live_runs(first, end)
+            runs = _living(removed, first, end)
             size = sum(sum(sizes[low - state.floor : high - state.floor]) for low, high in runs)
         marks.append(Mark(end, last_ms, live, size))
         first, live_left, size_left = end, live_left - live, size_left - size

@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 
 import msgspec
 
@@ -19,8 +19,8 @@ from headrace.objects import packed
 
 
 class RunsObject(msgspec.Struct, frozen=True):
-    """A set of offsets as an object. `steps` has two numbers for each run, ascending: the distance from the end of the run
-    before it (from 0 for the first one), and its length.
+    """A set of offsets as an object, a page of `headrace.topics.removed`. `steps` has two numbers for each run, ascending:
+    the distance from the end of the run before it (from 0 for the first one), and its length.
     """
 
     steps: list[int]
@@ -57,6 +57,18 @@ class Runs:
     def of_flat(flat: Sequence[int]) -> Runs:
         """Returns the set that `flat` encoded."""
         return Runs(array("q", flat[::2]), array("q", flat[1::2]))
+
+    @staticmethod
+    def joined(parts: Iterable[Runs]) -> Runs:
+        """Returns the offsets of sets that ascend: none begins before the end of the one before it."""
+        starts, ends = array("q"), array("q")
+        for part in parts:
+            touches = 1 if part and ends and part._starts[0] == ends[-1] else 0
+            if touches:
+                ends[-1] = part._ends[0]
+            starts += part._starts[touches:]
+            ends += part._ends[touches:]
+        return Runs(starts, ends)
 
     @staticmethod
     def decode(data: bytes, source: str) -> Runs:
@@ -126,6 +138,11 @@ class Runs:
         return self._ends[-1] if self else 0
 
     @property
+    def weight(self) -> int:
+        """About how many bytes it takes in memory."""
+        return 200 + 16 * len(self)
+
+    @property
     def count_all(self) -> int:
         """The number of offsets in the set."""
         return sum(self._ends) - sum(self._starts)
@@ -162,6 +179,11 @@ class Runs:
         at = bisect_left(self._ends, end)
         return self._starts[at] if at < len(self) and self._starts[at] < end else end
 
+    def next(self, first: int) -> int | None:
+        """Returns the first offset of the set from `first` on; None if there is none."""
+        at = bisect_right(self._ends, first)
+        return max(first, self._starts[at]) if at < len(self) else None
+
     def live_runs(self, first: int, end: int) -> Iterator[tuple[int, int]]:
         """Yields the runs of offsets in `[first, end)` that are not in the set, ascending."""
         for removed, after in self.within(first, end):
@@ -179,6 +201,16 @@ class Runs:
         starts, ends = self._starts[low:high], self._ends[low:high]
         starts[0], ends[-1] = max(starts[0], first), min(ends[-1], end)
         return Runs(starts, ends)
+
+    def near(self, others: Runs) -> Runs:  # noqa: ARG002 - all of it is in memory
+        """Returns the set: a part of it with all offsets that are in `others`, too."""
+        return self
+
+    def parts(self, most: int) -> Iterator[Runs]:
+        """Yields the set in parts of about as many runs each, and of at most so many."""
+        count = -(-len(self) // most)
+        for low, high in pairwise(len(self) * at // count for at in range(count + 1)) if count else ():
+            yield Runs(self._starts[low:high], self._ends[low:high])
 
     def common(self, other: Runs) -> Runs:
         """Returns the offsets that both sets have. It takes time by the runs of the one that has fewer."""

@@ -5,6 +5,7 @@ The contract is the specification of `/v0`; sections are named as "§ 4". A seq 
 
 from __future__ import annotations
 
+import builtins
 import re
 from typing import Literal, NamedTuple
 
@@ -14,6 +15,7 @@ from headrace.batch import EMPTY, Batch, Record
 from headrace.errors import InvalidRequest
 from headrace.objects import keys
 from headrace.tables.counters import TOTAL_BYTES
+from headrace.topics.removed import Root
 from headrace.wal.state import Extension, LogState
 
 TOPICS = "topics"  # the surface of `/v0/…`
@@ -92,12 +94,12 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RemovedRef(msgspec.Struct, frozen=True, array_like=True):
-    """A reference to the object that lists removed records: `logs/<id>/dead/<number>-<nonce>…`, immutable.
+    """A reference to the object that names the pages of removed records: `logs/<id>/dead/<number>-<nonce>…`, immutable.
 
     Attributes:
         number: one more than that of the object before. So a state that named an object always names one: by the number
             the orphan sweep knows which others can never be named any more.
-        records: the number of records in it.
+        records: the number of records in its pages.
         end: the offset after the last of them.
     """
 
@@ -117,7 +119,7 @@ class TopicState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
         live, bytes: how many records live, and their bytes of data and meta.
         removed: records above the floor that were deleted, as runs `[first, end, first, end, …]`; the newest ones, if
             `base` has others.
-        base: the object with the others; None if there are none.
+        base: the object that names the pages with the others; None if there are none.
         marks: stretches of the log, ascending, from the floor on.
         reserved: bytes that it has reserved of the limit of all topics; 0 while there is none.
     """
@@ -143,8 +145,13 @@ class TopicState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
         return True
 
     def named_objects(self, log_id: str) -> tuple[str, ...]:
-        """Returns the key of the object with removed records, if there is one."""
+        """Returns the key of the object that names the pages of removed records, if there is one."""
         return (keys.removed(log_id, self.base.number, self.base.nonce),) if self.base is not None else ()
+
+    def named_pages(self, key: str, data: builtins.bytes) -> tuple[str, ...]:
+        """Returns the keys of those pages."""
+        pages = Root.decode(data, key).pages
+        return tuple(keys.removed_page(keys.log_of(key), page.number, page.nonce) for page in pages)
 
 
 def topic_of(state: LogState) -> TopicState:

@@ -23,6 +23,7 @@ from headrace.topics.configure import FirstWrite, PutRequest, decide_first_write
 from headrace.topics.decide import SURFACE, EraseRequest, TopicSurface, decide_erase
 from headrace.topics.erase import victims_of
 from headrace.topics.errors import NotEmpty, TopicNotFound
+from headrace.topics.removed import Offsets
 from headrace.topics.runs import NONE, Runs
 from headrace.topics.values import (
     Configured,
@@ -214,7 +215,7 @@ class Topics(Log):
         removed = live.removed_of(head.log_id, state, self._context)
         count, size = retention.counted(state, removed, hidden.runs)
         floor = (
-            min(hidden.runs.union(removed()).live_at(state.floor), state.next_offset) if hidden.runs else state.floor
+            min(removed().union(hidden.runs).live_at(state.floor), state.next_offset) if hidden.runs else state.floor
         )
         return TopicView(
             name=name,
@@ -251,11 +252,13 @@ class Topics(Log):
         return self.removed(head._replace(state=state)).union(hidden).add(0, state.floor)
 
     def removed(self, head: Head) -> Runs:
-        """Returns the deleted records above a topic's floor, at the moment that `head` describes."""
-        return live.removed_of(head.log_id, head.state, self._context)()
+        """Returns the deleted records above a topic's floor, at the moment that `head` describes. Reads all their pages."""
+        return live.removed_of(head.log_id, head.state, self._context)().within(
+            head.state.floor, head.state.next_offset
+        )
 
     def _collect(
-        self, page: RecordsPage, position: int, gone: Runs, request: DiffRequest
+        self, page: RecordsPage, position: int, gone: Offsets, request: DiffRequest
     ) -> tuple[list[Record], int, int]:
         """Returns the records that a reader gets from a position on, the cursor after them, and how many were looked at.
 
@@ -272,7 +275,8 @@ class Topics(Log):
                 # As far as the page can take records if the reader gets all that live.
                 through = min(gone.live_at(position, room - 1) + 1, position + 2 * request.limit, page.end)
                 found = self._context.page(row, position, through - position, request.max_bytes)
-            taken = diff.take(found, position, gone, own, room, room_bytes)
+            there = gone.within(position, found[-1].offset + 1)
+            taken = diff.take(found, position, there, own, room, room_bytes)
             records += taken.records
             examined += taken.examined
             room_bytes -= taken.size

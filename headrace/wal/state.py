@@ -184,6 +184,12 @@ class Extension:
         """
         return ()
 
+    def named_pages(self, key: str, data: bytes) -> tuple[str, ...]:  # noqa: ARG002 - others have some
+        """Returns the keys of the pages that one of those objects names. Objects that follow each other share pages: a
+        page has the number of the first one that names it, and later ones name it until one does not.
+        """
+        return ()
+
 
 class ForeignExtension(dict[str, Any], Extension):
     """The extension of a surface that this process has not imported. It is written back as it was read; what objects it

@@ -24,6 +24,7 @@ from headrace.queues.ledger import Snapshot, decode_snapshot, save
 from headrace.tables.catalog import Row, item_row, row_item
 from headrace.tables.items import Item
 from headrace.tables.producers import Key, PutKey, producer_item
+from headrace.topics.removed import Page, Root
 from headrace.topics.runs import Runs
 from headrace.wal.entry import entry_item, item_entry
 from headrace.wal.state import Entry, Extension, Producer, decode_cursor, encode_cursor
@@ -170,6 +171,11 @@ def test_a_key_row_has_the_documented_attributes() -> None:
 
 
 def test_removed_records_have_the_documented_bytes() -> None:
+    root = Root([Page(1, "n1", 0, 400, 303, 3), Page(3, "n2", 400, 401, 1, 1)])
+    raw = zstandard.ZstdDecompressor().decompress(root.encode())
+    pages = [[1, "n1", 0, 400, 303, 3], [3, "n2", 400, 401, 1, 1]]
+    assert msgspec.msgpack.decode(raw) == {"pages": pages, "version": 1}
+    assert Root.decode((GOLDEN / "v1.removed.root.zst").read_bytes(), "golden") == root
     runs = Runs.of([(0, 2), (5, 6), (100, 400)])
     raw = zstandard.ZstdDecompressor().decompress(runs.encode())
     assert msgspec.msgpack.decode(raw) == {"steps": [0, 2, 3, 1, 94, 300], "version": 1}

@@ -26,6 +26,7 @@ def test_every_key_has_its_kind() -> None:
         keys.definition(LOG, 1, "n"): "schema_registry",
         keys.definitions(LOG): "schema_registry",
         keys.removed(LOG, 1, "n"): "removed_records",
+        keys.removed_page(LOG, 1, "n"): "removed_records",
         keys.snapshot(LOG, 1, "n"): "lease_snapshot",
         keys.description(LOG): "log",
         keys.tombstone(LOG): "log",

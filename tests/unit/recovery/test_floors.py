@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from functions.sealer.trim import sweep_orphans, trim
+from headrace.batch import Batch
 from headrace.manifest.manifest import Begin
 from headrace.objects import keys
+from headrace.topics.values import Match, WriteRequest, topic_of
+from headrace.topics.verbs import Topics
 from tests.unit.recovery.world import AGE_S, Ruins
 
 
@@ -96,6 +99,24 @@ def test_a_missing_object_that_the_state_names_is_an_error() -> None:
     world.objects.delete([key])
     (found,) = world.verify().findings
     assert (found.kind, found.severity, found.where) == ("object.missing", "error", key)
+
+
+def test_a_missing_or_damaged_page_of_removed_records_is_an_error() -> None:
+    world = Ruins()
+    topics = Topics(world.stores)
+    topics.append("t", WriteRequest(records=Batch.of([b"x"] * 400, key=["a", "b"] * 200)))
+    topics.erase("t", None, Match("a"))
+    state = topics.head("t").state
+    (root,) = state.named_objects(topics.head("t").log_id)
+    (page,) = topic_of(state).named_pages(root, world.objects.get(root))
+    for key in (page, root):
+        kept = world.objects.get(key)
+        world.objects.delete([key])
+        found = {(one.kind, one.severity, one.where) for one in world.verify().findings}
+        assert ("object.missing", "error", key) in found
+        world.objects.put(key, kept)
+    world.objects.put(root, b"no root")
+    assert ("object.damaged", root) in {(one.kind, one.where) for one in world.verify().findings}
 
 
 def test_an_object_that_no_state_could_have_named_is_an_orphan() -> None:

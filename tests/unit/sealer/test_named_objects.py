@@ -6,13 +6,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from functions.sealer.context import assemble
 from functions.sealer.purge import purge
 from functions.sealer.trim import sweep_orphans, trim
+from headrace.batch import Batch
 from headrace.objects import keys
 from headrace.queues.ledger import Base, LeaseState
 from headrace.surfaces import EXTENSIONS
-from headrace.topics.values import RemovedRef, TopicState
+from headrace.topics import removed
+from headrace.topics.values import DiffRequest, Match, RemovedRef, TopicState, WriteRequest, topic_of
+from headrace.topics.verbs import Topics
 from headrace.wal.state import ForeignExtension, LogState
 from tests.support.faults import Faulty
 from tests.support.pairs import Pairs
@@ -75,6 +80,47 @@ def test_a_writer_that_sleeps_between_object_and_entry_finds_its_object() -> Non
         trim(world.parts, log_id)
         sweep_orphans(world.parts, log_id)
         assert world.objects.get(key) == b"sleeps"
+
+
+def test_a_page_stays_while_a_root_that_is_kept_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removed, "PAGE_RUNS", 16)
+    world = World()
+    topics = Topics(world.stores)
+    tags = [f"t{number * 7 % 40}" for number in range(1600)]
+    topics.append("t", WriteRequest(records=Batch.of([b"x"] * 1600, key=tags)))
+    log_id = topics.head("t").log_id
+    topics.erase("t", None, Match("t3", is_prefix=True))
+    for number in (*range(3), *range(4, 12)):
+        assert topics.erase("t", None, Match(f"t{number}")).deleted > 20
+        topics.erase("t", 50 * number, None)
+        root = topic_of(topics.head("t").state).base
+        assert root is not None
+        world.objects.put(keys.removed_page(log_id, root.number, "lost"), b"")
+        if number % 3 != 1:
+            world.seal(log_id)
+        world.wait(SETTINGS.trim_age_ms / 1000)
+        if number % 2:
+            trim(world.parts, log_id)
+        sweep_orphans(world.parts, log_id)
+        standing = set(world.keys(log_id, "dead/"))
+        for one in standing:
+            if not keys.is_removed_page(one):
+                assert standing.issuperset(TopicState().named_pages(one, world.objects.get(one)))
+        left = {f"t{one}" for one in range(number + 1, 30)} - {"t3"}
+        living = [at for at, tag in enumerate(tags) if tag in left and at >= 50 * number - 1]
+        page = Topics(world.stores).diff("t", DiffRequest(0, limit=1000))
+        assert [one.offset for one in page.records] == living[:1000]
+    for _ in range(3):
+        world.seal(log_id)
+        topics.append("t", WriteRequest(records=Batch.of([b"x"])))
+    world.wait(SETTINGS.trim_age_ms / 1000)
+    trim(world.parts, log_id)
+    assert sweep_orphans(world.parts, log_id)
+    state = topics.head("t").state
+    (key,) = state.named_objects(log_id)
+    pages = topic_of(state).named_pages(key, world.objects.get(key))
+    assert len(pages) > 5
+    assert set(world.keys(log_id, "dead/")) == {key, *pages}
 
 
 def test_a_stream_pays_nothing_for_the_objects_of_others() -> None:
