@@ -153,6 +153,8 @@ class ManifestStore:
             if found.first_offset < manifest.begin_offset:
                 return
             yield found
+            if found.first_offset == manifest.begin_offset:
+                return  # a page of dropped segments, which may be gone, is not read
 
     def segment_for_time(self, manifest: Manifest, time_ms: int) -> Segment | None:
         """Returns the first published segment with a record appended at `time_ms` or later; None if there is none.
@@ -166,12 +168,13 @@ class ManifestStore:
         while True:
             at = bisect.bisect_left(parts, time_ms, key=lambda part: part.max_time_ms)
             found = parts[at] if at < len(parts) else None
+            if (
+                found is not None and found.end_offset <= manifest.begin_offset
+            ):  # it was dropped: the next one is later
+                return next(self.segments_from(manifest, found.first_offset), None)
             if not isinstance(found, ManifestPage):
-                break
+                return found
             parts = self.parts(found)
-        if found is not None and found.first_offset < manifest.begin_offset:  # it was dropped: the next one is later
-            return next(self.segments_from(manifest, found.first_offset), None)
-        return found
 
     def parts(self, page: ManifestPage) -> Parts:
         """Returns what a sealed page lists; costs one GET unless it is cached.

@@ -9,11 +9,15 @@
     ports       store calls as scheduling points and fault points
     world       processes, stores, the stream and the queue
     model       the sequential model of each log, and what it forbids at the stores
+    topics      the same for topics, and what commits may do to them
+    queues      and for the jobs of queues
     laws        what may take effect at the tables, and how everything comes to rest
     bucket_laws what may take effect at the bucket
     answers     what callers may be told
+    topic_answers the same about topics and queues
     definitions schemas that can be checked at a glance, and what they make of records
     operations  runs one planned operation: clients' here,
+    topic_operations those on topics and queues,
     background  the sealer's,
     outside     and those that no process does
     disaster    every process dies, tables go back in time or are lost, and an operator recovers

@@ -79,8 +79,9 @@ class BucketLaws(Answers):
             self._broken(self.law, f"{name} ends at a wrong slot")
         start = done[-1].end_offset if done else log.config.base_offset
         if done and manifest.end_slot == done[-1].end_slot:
-            self._merges(done[-1], manifest, name)
-            start = log.config.base_offset
+            is_drop = manifest.begin_offset != done[-1].begin_offset
+            (self._drops if is_drop else self._merges)(done[-1], manifest, name)
+            start = manifest.begin_offset
         if not done and not log.purgeable:  # else by a sealer that began before its end, after its source was purged
             for ancestor in log.config.lineage:
                 published = self.manifests.get(ancestor.log_id)
@@ -100,6 +101,18 @@ class BucketLaws(Answers):
         if not set(gone) <= set(named):
             self._broken(self.law, f"{name} does not say that it replaces {gone}")
         self._replaced |= named
+
+    def _drops(self, before: Manifest, manifest: Manifest, name: str) -> None:
+        """A generation that drops segments has all the others, and no record at the floor or after it is lost."""
+        self._law("only what is below the floor is dropped")
+        standing = {one.key for one in self.segments(manifest)}
+        gone = [segment for segment in self.segments(before) if segment.key not in standing]
+        if any(segment.end_offset > manifest.state.floor for segment in gone) or manifest.begin_offset > (
+            gone[-1].end_offset if gone else before.begin_offset
+        ):
+            self._broken(self.law, f"{name} has dropped {gone}, floor={manifest.state.floor}")
+        at_ms = manifest.created_ms
+        self._replaced |= {one.key: Replaced(one.key, manifest.generation, at_ms) for one in gone}
 
     def _recovered(self, manifest: Manifest) -> None:
         """A recovery publishes its entry first, and has it written then: it is the next entry from now on."""
@@ -154,18 +167,24 @@ class BucketLaws(Answers):
                 self._may_go(segment_key, done[-1])
             elif folder == "registry":
                 self._broken(self.law, key)
+            elif folder in ("dead", "snapshots"):
+                end = self.published_end(log_id)
+                states = [entry.state for entry in log.entries if entry.slot >= end]
+                states += [one.state for one in (done or [])[-2:]]
+                if any(key in state.named_objects(log_id) for state in states):
+                    self._broken(self.law, key)
             elif folder == "manifests":
-                if key in self._pages(done[-1].pages if done else ()):
+                if done and key in self._pages(done[-1].pages, done[-1].begin_number):
                     self._broken(self.law, key)
                 number = keys.generation(key)
                 if number is not None:
                     self._generation_may_go(number, log_id)
 
-    def _pages(self, parts: Sequence[Any]) -> set[str]:
-        """Returns the keys of the pages among these parts and below them."""
-        pages = [part for part in parts if isinstance(part, ManifestPage)]
+    def _pages(self, parts: Sequence[Any], begin: int) -> set[str]:
+        """Returns the keys of the pages among these parts and below them, without those of dropped segments alone."""
+        pages = [part for part in parts if isinstance(part, ManifestPage) and part.end_number > begin]
         store = ManifestStore(self._world.objects)
-        return {page.key for page in pages}.union(*(self._pages(store.parts(page)) for page in pages))
+        return {page.key for page in pages}.union(*(self._pages(store.parts(page), begin) for page in pages))
 
     def _generation_may_go(self, number: int, log_id: str) -> None:
         """A newer one is named by the watermark, and has stood for a while; the first stays."""
@@ -197,7 +216,7 @@ class BucketLaws(Answers):
     def segments(self, manifest: Manifest) -> Iterable[Any]:
         """Returns the segments of a generation, from what is in the bucket."""
         objects: Any = self._world.objects
-        return ManifestStore(objects).segments_from(manifest, 0)
+        return ManifestStore(objects).segments_from(manifest, manifest.begin_offset)
 
     def published_end(self, log_id: str) -> int:
         """Slot after the last published entry, as the bucket has it."""

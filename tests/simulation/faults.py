@@ -34,6 +34,8 @@ READS = (
     "objects.list",
     "wal.unpurged",
     "sessions.expired",
+    "sessions.clocks",
+    "producers.key",
 )
 INDEXES = ("catalog.living", "catalog.part", "catalog.due")
 WRITES = (
@@ -50,6 +52,8 @@ WRITES = (
     "watermarks.drop_note",
     "producers.purge",
     "sessions.purge",
+    "sessions.commit",
+    "sessions.touch",
     "objects.put",
 )
 BATCHES = ("wal.remove", "objects.delete", "queue.send")
@@ -79,6 +83,8 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
 # Calls that few operations make meet faults more often, so that each pair is exercised.
 _RARE = {
     "wal.remove_dead": 20.0,
+    **dict.fromkeys(("producers.key", "sessions.commit"), 40.0),
+    **dict.fromkeys(("sessions.clocks", "sessions.touch"), 3.0),
     **dict.fromkeys(("catalog.set_hints", "watermarks.touch", "catalog.put", "catalog.remove"), 15.0),
     **dict.fromkeys((*INDEXES, "producers.purge", "sessions.purge", "sessions.expired", "watermarks.drop_note"), 4.0),
     "objects.get_ranges": 4.0,

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from functions.queue import Message
-from headrace.definition import Document
+from headrace.definition import COLUMNS, Document
 from headrace.errors import Damaged, HeadraceError, StoreError
 from headrace.objects import keys, packed
 from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
 from headrace.tables.producers import PutProducer
 from headrace.tables.unborn import UNBORN
+from headrace.topics.values import TOPICS
 from headrace.wal import Committed, Outcome
 from headrace.wal.entry import PutEntry
 from headrace.wal.state import Entry
@@ -51,7 +52,7 @@ class Judge(BucketLaws):
         in_chain = world.model.commit(entry, step)
         if world.tracing and not in_chain:
             world.trace(f"   DEAD item: {entry.kind} at {entry.offset}+{entry.slot % 10**9}")
-        if in_chain and entry.kind in ("create", "define"):
+        if in_chain and entry.kind in ("create", "define") and entry.state.definition != COLUMNS:
             self._defines(entry)
         if in_chain and expires and entry.committed_ms < expires:
             self._broken("expiry", f"{entry.log_id} ended at {entry.committed_ms}, due at {expires}")
@@ -237,6 +238,18 @@ class Judge(BucketLaws):
                 self._broken(self.law, f"{row.name} shows {row.label}: {log.now.definition}")
         self._unborn()
         self._refused()
+        self._topics()
+
+    def _topics(self) -> None:
+        """Names are counted that live, and dead jobs are where they belong."""
+        world, law = self._world, "counters equal the names that live"
+        world.model.topics.queues.at_rest()
+        self._law(law)
+        logs = world.model.logs.values()
+        living = sum(one.config.surface == TOPICS and not one.config.role and not one.now.ended for one in logs)
+        counted = sum(world.raw["sessions"].counts(TOPICS))
+        if counted != living:
+            self._broken(law, f"{counted} counted, {living} live")
 
     def _forks(self, log: LogModel) -> None:
         """Each is counted once; those that a disaster made nameless may be, or not."""

@@ -14,8 +14,11 @@ from typing import Any, NamedTuple
 
 from headrace.batch import Batch, concat
 from headrace.streams.values import AppendRequest, CreateRequest, state_of
+from headrace.topics.values import TOPICS
 from headrace.wal.state import DefinitionRef, Entry, LogConfig, Recovery
 from tests.simulation import definitions
+from tests.simulation.queues import LeaseLog
+from tests.simulation.topics import TopicLog, Topics
 
 Broken = Callable[[str, str], None]
 
@@ -67,6 +70,8 @@ class LogModel:
     survived: bool = False  # it is older than the last disaster
     gone: bool = False  # a disaster met it when it had been purged: of its entries anything may stand
     versions: list[int] = field(default_factory=list)  # of the schema that each record was accepted under
+    topic: TopicLog = field(default_factory=TopicLog)  # of a topic
+    queue: LeaseLog | None = None  # of a lease log
 
     @property
     def tip(self) -> Entry:
@@ -133,7 +138,14 @@ class LogModel:
 class Model:
     """All logs."""
 
-    def __init__(self, broken: Broken, request_of: Callable[[str], Any], payload_of: Callable[[Entry], Any]) -> None:
+    def __init__(
+        self,
+        broken: Broken,
+        request_of: Callable[[str], Any],
+        payload_of: Callable[[Entry], Any],
+        topics: Topics,
+    ) -> None:
+        self.topics = topics
         self.logs: dict[str, LogModel] = {}
         self.names: dict[str, list[tuple[int, str]]] = {}
         self.written: dict[int, Written] = {}
@@ -230,7 +242,10 @@ class Model:
         if view.ended and entry.kind not in ("unfork", "release", "recover"):
             self._broken("an end is final", f"{_brief(entry)} after the end of {log.log_id}")
         log.entries.append(entry)
-        match entry.kind:
+        is_topic = log.config.surface == TOPICS
+        if is_topic:
+            view = self.topics.apply(log, view, entry, step)
+        match "" if is_topic else entry.kind:
             case "create" | "data" | "close":
                 view = self._apply_requests(log, view, entry, step)
             case "define":

@@ -17,9 +17,10 @@ from tests.simulation.disaster import Operator
 from tests.simulation.faults import Dice
 from tests.simulation.model import LogModel
 from tests.simulation.outside import Outside
-from tests.simulation.plan import Op
+from tests.simulation.plan import TOPIC_NAMES, Op
 from tests.simulation.process import EPOCH_MS, Process
 from tests.simulation.scheduler import Killed
+from tests.simulation.topic_operations import TopicOperations
 from tests.simulation.world import Running, World
 
 BYTES = "application/octet-stream"
@@ -46,7 +47,7 @@ def run(world: World, op: Op) -> None:
         return
     process = world.slots[op.slot]
     process.enter(actor)
-    verbs: Any = _Api(world, process, running) if op.slot.startswith("api") else Background(world, process, running)
+    verbs = _verbs(world, process, running)
     running.kind = verbs.kind()
     try:
         getattr(verbs, running.kind)()
@@ -61,6 +62,13 @@ def run(world: World, op: Op) -> None:
         verbs.failed(exc)
     finally:
         process.exit(actor)
+
+
+def _verbs(world: World, process: Process, running: Running) -> Any:
+    if not running.op.slot.startswith("api"):
+        return Background(world, process, running)
+    is_topic = running.op.name in TOPIC_NAMES
+    return TopicOperations(world, process, running) if is_topic else _Api(world, process, running)
 
 
 class _Api:
@@ -92,6 +100,7 @@ class _Api:
             name
             for name in sorted(model.names)
             if (log := model.current(name)) and log.config.content_type == JSON and not log.now.ended
+            if name not in TOPIC_NAMES
         ]
         if found:
             name = found[int(self._dice[1] * len(found))]

@@ -10,6 +10,8 @@ from headrace.clock import Bounded
 from headrace.errors import HeadraceError, StoreError
 from headrace.log.requests import At
 from headrace.wal.state import Cursor
+from tests.simulation import topic_operations
+from tests.simulation.plan import TOPIC_NAMES
 from tests.simulation.process import Process
 from tests.simulation.world import Running, World
 
@@ -75,6 +77,9 @@ def check_all(world: World, running: Running) -> None:
             running.start = world.scheduler.step()
             running.text = ""
             at: int = 0
+            if name in TOPIC_NAMES:
+                topic_operations.read_all(world, process, running)
+                continue
             try:
                 while True:
                     page = process.logs.read(name, At(Cursor(None, at)), touch=False, max_records=7, max_bytes=10_000)

@@ -29,6 +29,30 @@ API = {
     "list": 2,
     "forget": 1,
 }
+TOPIC = {
+    "put": 3,
+    "write": 14,
+    "keyed": 8,
+    "diff": 14,
+    "erase": 5,
+    "remove": 1,
+    "view": 4,
+}
+QUEUE = {
+    "put": 2,
+    "write": 14,
+    "keyed": 3,
+    "claim": 16,
+    "ack": 10,
+    "nack": 5,
+    "extend": 3,
+    "release": 2,
+    "erase": 3,
+    "remove": 1,
+    "view": 3,
+    "diff": 3,
+}
+TOPIC_NAMES = ("t0", "t1", "q0", "q1", "dead")
 SEALER = {
     "stream": 20,
     "queue": 12,
@@ -70,6 +94,7 @@ STAGED = 800_000  # ids of operations of a stage, and above
 HEALER = 1_000_000  # ids of operations after the plan's, and above
 _STAGES = 0.25  # the share of runs that begin with one
 _DISASTERS = 0.4  # the share of runs that have one
+_TOPICS = 0.5  # the share of runs with topics and queues, among those without a disaster
 _LEAST_OPERATIONS = 20  # a shorter run has nothing to lose
 _SKEW_STEPS = 9  # how far apart the moments are to which the tables of one disaster go back
 
@@ -151,6 +176,7 @@ class Plan:
     calm: frozenset[tuple[int, int]] = field(default_factory=frozenset)
     disasters: tuple[Disaster, ...] = ()
     script: tuple[Scripted, ...] = ()
+    topics: bool = False
 
     def with_ops(self, ops: tuple[Op, ...]) -> Plan:
         """Returns the same run with fewer operations."""
@@ -205,9 +231,12 @@ def make(seed: int, operations: int) -> Plan:
     ops += _definitions(seed, ops, by_group["api"])
     ops.sort(key=lambda op: op.at)
     disasters = _disasters(seed, ops)
+    changed = ops if disasters or (stage is not None and stage.disasters) else _topics(seed, ops, len(names))
+    has_topics, ops = changed is not ops, changed
     planned = (*ops, *disasters)
     merges = _merges(seed, planned)
-    whole = Plan(seed, weather, tuple(slots), (*planned, *merges), disasters=tuple(disasters.values()))
+    fates = tuple(disasters.values())
+    whole = Plan(seed, weather, tuple(slots), (*planned, *merges), disasters=fates, topics=has_topics)
     return whole if stage is None else _staged(whole, stage)
 
 
@@ -236,6 +265,26 @@ def _staged(plan: Plan, stage: Stage) -> Plan:
         disasters=(*stage.disasters, *plan.disasters),
         script=script,
     )
+
+
+def _topics(seed: int, ops: list[Op], begun: int) -> list[Op]:
+    """In some runs, most of what clients ask is asked of topics and queues."""
+    dice = random.Random(f"topics:{seed}")
+    if len(ops) < _LEAST_OPERATIONS or dice.random() >= _TOPICS:
+        return ops
+    names = dice.choice((("t0",), ("q0",), ("q0",), ("t0", "q0"), ("t0", "t1", "q0"), ("q0", "q1")))
+    weights = {
+        group: {kind: weight * dice.choice((0.3, 1, 1, 2)) for kind, weight in kinds.items()}
+        for group, kinds in (("t", TOPIC), ("q", QUEUE))
+    }
+    share, made = dice.choice((0.7, 0.9)), []
+    for op in ops:
+        if op.id >= begun and op.actor.startswith("api") and op.kind != "define" and dice.random() < share:
+            name = "dead" if "q0" in names and dice.random() < 0.04 else dice.choice(names)
+            kinds = weights["q" if name.startswith("q") else "t"]
+            op = replace(op, kind=dice.choices(list(kinds), list(kinds.values()))[0], name=name)
+        made.append(op)
+    return made
 
 
 def _definitions(seed: int, ops: list[Op], actors: list[tuple[str, str, str]]) -> list[Op]:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from functions.sealer.context import assemble
 from functions.sealer.handler import Sealer
-from headrace.clock import SystemClock
+from headrace.clock import SystemClock, Threads
 from headrace.log.stores import Stores
+from headrace.queues.verbs import Queues
 from headrace.streams.verbs import Streams
+from headrace.surfaces import COUNTED, SURFACES, find_dead
 from tests.simulation.plan import RECOVERY
 from tests.simulation.ports import Port
 from tests.simulation.scheduler import Actor, Killed
@@ -72,7 +74,9 @@ class Process:
             clock=self.clock,
             log_ids=world.new_log_id,
             request_ids=world.new_request_id,
-            surfaces=("streams",),
+            surfaces=SURFACES if world.plan.topics else ("streams",),
+            counted=COUNTED if world.plan.topics else frozenset(),
+            find_dead=find_dead,
         )
         queue: Any = Port(world, self, "queue")
         if kind == "sealer":
@@ -81,6 +85,8 @@ class Process:
             self.dispatcher = Sealer(self.parts, silent)
         elif kind == "api":
             self.logs = Streams(self.stores)
+            self.topics = Queues(self.stores)
+            self.topics._threads = Threads(1, "topics")
 
     def enter(self, actor: Actor) -> None:
         """An actor begins a verb. Perhaps the host has set its wall clock right since it stood still."""

@@ -16,9 +16,13 @@ from headrace import clock
 from headrace.log import commit, context, join, seam
 from headrace.log import join as tail
 from headrace.manifest import manifest, merging, store
+from headrace.queues import dead_letter, forget, ledger
+from headrace.queues import verbs as queues
 from headrace.recovery import bucket, survey
 from headrace.tables import unborn
 from headrace.tables.unborn import UNBORN
+from headrace.topics import erase, live, retention
+from headrace.topics import verbs as topics
 from headrace.wal import memory as wal_memory
 from tests.simulation import operations, outside
 from tests.simulation.aftermath import verified
@@ -94,6 +98,17 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (stores.retry, "__kwdefaults__", {"sleep": lambda seconds: _threading.scheduler.sleep(int(seconds * 1e6))}),
     (survey, "_PAGE", 2),
     (unborn, "DUE_MS", 60_000),  # as long as a process often sleeps
+    (queues._log, "disabled", True),
+    (live, "INLINE_BYTES", 16),
+    (live, "MAX_MARKS", 4),
+    (retention, "MAX_MARKS", 4),
+    (erase, "_PART", 5),
+    (topics, "_EXAMINED", 10),
+    (ledger, "INLINE_BYTES", 120),
+    (ledger, "MAX_EVENTS", 4),
+    (forget, "JOBS", 4),
+    (forget, "CAPPED_JOBS", 2),
+    (dead_letter, "MOST", 2),
     (clock.Budget.__init__, "__defaults__", (lambda: _jitter[0](),)),
 )
 

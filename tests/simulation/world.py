@@ -24,6 +24,7 @@ from tests.simulation.plan import SECOND, Op, Plan
 from tests.simulation.process import EPOCH_MS, Process
 from tests.simulation.scheduler import Aborted, Actor, Scheduler
 from tests.simulation.tables import Backups
+from tests.simulation.topics import Topics
 from tests.simulation.waiting import Event
 
 if TYPE_CHECKING:
@@ -86,10 +87,11 @@ class World:
         self._messages = 0
         self._underway: dict[int, _Call] = {}  # calls that the network still holds
         self._catalogs: list[tuple[int, dict[tuple[str, str], Row]]] = []
-        self.model = Model(self.broken, self._request_of, self.payload_of)
+        self.model = Model(self.broken, self._request_of, self.payload_of, Topics(self))
         self.judge = Judge(self)
         self.memories: dict[str, Any] = {}  # snapshots of process memory
         self.producers: dict[tuple[str, int], tuple[int, int]] = {}
+        self.leases: dict[tuple[str, str], list[tuple[int, str]]] = {}  # what workers were given, by queue and worker
         self.slots = {slot: Process(self, slot, kind) for slot, kind in plan.slots}
 
     # Time, names, chance.
@@ -145,7 +147,7 @@ class World:
         after = getattr(self.judge, f"after_{port}_{method}", None)
         if after is not None:
             after(answer, *args, **kwargs)
-        if port in ("wal", "catalog") and method in _ROWS:
+        if port in ("wal", "catalog", "sessions") and method in _ROWS:
             self._catalogs.append((self.scheduler.now, dict(self.raw["catalog"].rows)))
         return iter(answer) if method == "list" else answer
 
