@@ -157,10 +157,13 @@ class Topics(Log):
         with self._turns(self._context.groups.in_use(name)), suppress(TopicNotFound):
             if not if_empty:
                 return self.controls.delete(name)
-            shown = self.view(name, touch=False)
+            with self.in_time():
+                head = self.head(name)
+                shown = self._show(name, head, None)
 
             def check(looks: Sequence[Look | None]) -> None:
-                is_other = looks[0] is None or looks[0].state.next_offset != shown.head_seq
+                now = [(look.log_id, look.state.next_offset) for look in looks[:1] if look is not None]
+                is_other = now != [(head.log_id, head.state.next_offset)]
                 if shown.live or is_other:  # what was appended since is there, too
                     raise NotEmpty(f'topic "{name}" is not empty')
 
@@ -272,8 +275,11 @@ class Topics(Log):
         while position < page.end:
             room = request.limit - len(records)
             if not found:
-                # As far as the page can take records if the reader gets all that live.
-                through = min(gone.live_at(position, room - 1) + 1, position + 2 * request.limit, page.end)
+                # As far as the page can take records if the reader gets all that live; further, if many were its own.
+                wanted = max(room, examined)
+                through = min(
+                    gone.live_at(position, wanted - 1) + 1, position + 2 * max(request.limit, wanted), page.end
+                )
                 found = self._context.page(row, position, through - position, request.max_bytes)
             there = gone.within(position, found[-1].offset + 1)
             taken = diff.take(found, position, there, own, room, room_bytes)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from headrace.batch import Batch
+from headrace.batch import Batch, Record
 from headrace.errors import InvalidRequest, LimitReached
 from headrace.memory import memory_stores
+from headrace.tables.catalog import Row
 from headrace.topics.errors import Incompatible, NotEmpty, TopicFull, TopicNotFound
 from headrace.topics.values import Gap, Match, TopicConfig, WriteRequest
 from headrace.topics.verbs import Topics, effective_priority
@@ -282,3 +285,42 @@ def test_priority_falls_while_nobody_reads(topics: Topics, clock: ManualClock) -
     assert effective_priority(TopicConfig(priority=5000), None, 0) == 1000
     assert effective_priority(TopicConfig(auto_priority=False), 0, 0) == 0
     assert effective_priority(TopicConfig(), 0, 300_001) == 0
+
+
+def test_a_small_page_passes_many_own_records(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(topics, "t", dedupe_node=True)
+    for _ in range(10):
+        write(topics, "t", *(b"1" for _ in range(100)), node="me")
+    write(topics, "t", b"2", node="other")
+    context = topics._context
+    reads = context.page
+    asked: list[int] = []
+
+    def page(row: Row, position: int, max_records: int, max_bytes: int) -> list[Record]:
+        asked.append(max_records)
+        return reads(row, position, max_records, max_bytes)
+
+    monkeypatch.setattr(context, "page", page)
+    found = read(topics, "t", limit=1, nodes=frozenset({"me"}))
+    assert (seqs(found.records), found.next_seq) == ([1001], 1001)
+    assert len(asked) < 12
+
+
+def test_a_topic_that_was_created_again_meanwhile_is_not_removed_as_empty(
+    topics: Topics, tables: MemoryWal, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Topics(memory_stores(wal=tables, clock=clock))
+    put(topics, "t")
+    write(topics, "t", b"1")
+    topics.erase("t", 2, None)
+    delete = topics.controls.delete
+
+    def create_again(name: str, *args: Any) -> bool:
+        other.remove(name)
+        write(other, name, b"2")
+        return delete(name, *args)
+
+    monkeypatch.setattr(topics.controls, "delete", create_again)
+    with pytest.raises(NotEmpty):
+        topics.remove("t", if_empty=True)
+    assert [record.data for record in read(other, "t").records] == [b"2"]
