@@ -117,6 +117,8 @@ class ApiMetric(Metric):
     EmptyClaims = _counter("those of them that got none")
     ClaimMs = _latency("a claim by a request")
     JobsClaimed = _counter("jobs leased")
+    JobsRedelivered = _counter("those of them that were delivered before", zeros=True)
+    JobWaitMs = _age("age of the oldest job of a claim that was not delivered before")
     JobsAcked = _counter("jobs completed")
     JobsNacked = _counter("jobs given back")
     JobsExtended = _counter("leases extended")

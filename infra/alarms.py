@@ -58,7 +58,7 @@ def rules(
     """Returns the definitions of all alarms of a deployment, whose own metrics `own` returns."""
     throttles = {service: own(service, "StoreThrottles") for service in SERVICES}
     appends, races = own("api", "Appends"), own("api", "SlotRaces")
-    busy = 50  # appends in a period, below which a share of them says little
+    busy = 50  # appends or jobs in a period, below which a share of them says little
     throttled = 20  # calls refused in a period: single ones are repeated without notice
     return [
         Rule(
@@ -72,14 +72,21 @@ def rules(
             periods=3,
             missing_is_bad=True,
         ),
-        Rule(
-            "stream-unheard",
-            "Streams are written to, and for 15 minutes the sealer heard nothing of it.",
-            {"appends": appends, "told": own("sealer", "StreamEvents")},
-            "IF(appends>0 AND told==0,1,0)",
-            1,
-            breaching=3,
-            periods=3,
+        *(
+            Rule(
+                name,
+                f"{what} are written to, and for 15 minutes the sealer heard nothing of it.",
+                {"appends": written, "told": own("sealer", "StreamEvents")},
+                "IF(appends>0 AND told==0,1,0)",
+                1,
+                breaching=3,
+                periods=3,
+                anchor="stream-unheard",
+            )
+            for name, what, written in (
+                ("stream-unheard", "Streams", appends),
+                ("stream-unheard-topics", "Topics", own("api", "TopicAppends")),
+            )
         ),
         Rule(
             "sealing-lags",
@@ -184,6 +191,31 @@ def rules(
             "IF(searches>=10,100*late/searches,0)",
             10,
             breaching=2,
+            periods=3,
+        ),
+        Rule(
+            "jobs-wait",
+            "Workers of a queue are behind: a job waited half an hour for its first delivery.",
+            {"waited": own("api", "JobWaitMs", "Maximum")},
+            "waited",
+            30 * _MINUTE_MS,
+            breaching=3,
+            periods=3,
+        ),
+        Rule(
+            "jobs-given-up",
+            "A job was delivered as often as it may be, and moved to the dead-letter topic.",
+            {"dead": own("api", "DeadLetters")},
+            "dead",
+            1,
+        ),
+        Rule(
+            "leases-churn",
+            "More than half of the jobs that workers get were delivered before: leases end, or jobs fail.",
+            {"again": own("api", "JobsRedelivered"), "claimed": own("api", "JobsClaimed")},
+            f"IF(claimed>={busy},100*again/claimed,0)",
+            50,
+            breaching=3,
             periods=3,
         ),
         Rule(

@@ -91,6 +91,7 @@ UNSTAGED = {
         for name in (
             *("TopicCreates", "TopicDeletes", "TopicAppends", "TopicRecords", "TopicAppendMs", "RecordsErased"),
             *("Diffs", "DiffRecords", "DiffMs", "Claims", "EmptyClaims", "ClaimMs", "JobsClaimed", "JobsAcked"),
+            *("JobsRedelivered", "JobWaitMs"),
             *("JobsNacked", "JobsExtended", "DeadLetters", "WorkStreams"),
         )
     ),

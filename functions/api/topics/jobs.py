@@ -139,7 +139,11 @@ def count_claim(call: Call, claimed: Claimed) -> None:
     """Counts a claim."""
     meter = call.context.meter
     meter.add(ApiMetric.Claims)
+    fresh_ms = [job.record.time_ms for job in claimed.jobs if job.deliveries == 1]
     meter.add(ApiMetric.JobsClaimed, len(claimed.jobs))
+    meter.add(ApiMetric.JobsRedelivered, len(claimed.jobs) - len(fresh_ms))
+    if fresh_ms:
+        meter.add(ApiMetric.JobWaitMs, max(0, call.context.clock.now_ms() - min(fresh_ms)))
     meter.add(ApiMetric.EmptyClaims, int(not claimed.jobs))
     meter.add(ApiMetric.DeadLetters, claimed.dead)
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from functions.api.context import assemble
 from functions.api.door import requests
+from functions.api.door.access import parse
+from functions.metrics import ApiMetric, Meter
+from headrace.memory import memory_stores
+from headrace.settings import Settings
 from tests.unit.api.asgi import JSON, Server
 from tests.unit.api.topics import ROOT, T, append, ask, code, diff
 
@@ -208,3 +214,25 @@ def test_claims_that_wait_for_their_window_hold_no_thread(server: Server, monkey
 
     asyncio.run(run())
     assert order == ["shown", "claimed"]
+
+
+def test_claims_are_counted_by_what_workers_get_again_and_how_long_jobs_waited() -> None:
+    written: list[str] = []
+    stores = memory_stores(Settings(metrics_interval_ms=0))
+    server = Server(parts=assemble(stores, parse("", "*"), Meter(ApiMetric, written.append)))
+    ask(server, "PUT", T, {"type": "queue"})
+    append(server, 1, 2)
+
+    def counted(**body: Any) -> dict[str, Any]:
+        written.clear()
+        post(server, "claim", node="w", **body)
+        return {name: values for line in written for name, values in json.loads(line).items()}
+
+    fresh = counted(max=1)
+    assert (fresh["JobsClaimed"], fresh["JobsRedelivered"]) == ([1.0], [0.0])
+    assert 0 <= fresh["JobWaitMs"][0] < 60_000
+    post(server, "nack", node="w", seqs=[1])
+    both = counted(max=2)
+    assert (both["JobsClaimed"], both["JobsRedelivered"]) == ([2.0], [1.0])
+    nothing = counted()
+    assert "JobWaitMs" not in nothing and nothing["EmptyClaims"] == [1.0]
