@@ -26,15 +26,24 @@ class FindDeadRecords:
         """Returns the removed records of a log; none if it is not the main log of a topic.
 
         A record is removed if it is below the floor, was deleted or, in a queue, is done; or has expired an hour ago. All
-        by what the manifests say: a log that is recovered from its published part still has none of these.
+        by what the manifests say, and the TTL also as it is now: a log that is recovered from its published part still has
+        none of these.
         """
         config, state = manifest.config, manifest.state
         if config.surface != TOPICS or config.role:
             return DeadRecords()
         head = Head(manifest.log_id, config, state, None)
-        ttl_ms = topic_of(state).config.ttl_ms
         gone = self._queues.removed(head).union(self._done(head))
-        return DeadRecords(tuple(gone.add(0, state.floor)), now_ms - ttl_ms - _MARGIN_MS if ttl_ms else None)
+        return DeadRecords(tuple(gone.add(0, state.floor)), self._expired_ms(head, now_ms))
+
+    def _expired_ms(self, head: Head, now_ms: int) -> int | None:
+        """Returns the time before which all records have expired, by the TTL that is published and by the present one: a
+        PUT may have raised it since, and records that live by that one are to be kept.
+        """
+        ttl_ms = topic_of(head.state).config.ttl_ms
+        newest = self._stores.wal.newest(head.log_id) if ttl_ms else None
+        ttls_ms = (ttl_ms, topic_of(newest.state).config.ttl_ms if newest is not None else ttl_ms)
+        return now_ms - max(ttls_ms) - _MARGIN_MS if all(ttls_ms) else None
 
     def _done(self, jobs: Head) -> Runs:
         """Returns the jobs that are done; none of a topic that is no queue."""

@@ -12,6 +12,7 @@ from headrace.memory import memory_stores
 from headrace.queues.ledger import MAX_EVENTS
 from headrace.queues.values import SettleRequest
 from headrace.recovery.recover import recover
+from headrace.surfaces import find_dead
 from headrace.topics.values import LEASES, DiffRequest
 from tests.support.clocks import ManualClock
 from tests.unit.queues.world import Process, World, seqs
@@ -122,3 +123,21 @@ def test_a_process_that_saw_what_a_recovery_took_back_decides_on_what_is_left() 
     assert after.counts() == (60, 240, 0, 300)
     assert after.ack("worker-0", 1, 2, 3).done == (1, 2, 3)
     assert seqs(after.claim("other", 2)) == [241, 242]
+
+
+@pytest.mark.parametrize("ttl_ms", [0, 36_000_000])
+def test_nothing_is_scrubbed_that_a_raised_ttl_keeps(ttl_ms: int) -> None:
+    world = World(**SETTINGS)
+    process = world.process()
+    parts = assemble(process.stores, MemoryQueue())
+    process.create(jobs=3, ttl_ms=3_600_000)
+    written_ms = process.clock.now_ms()
+    publish(process, parts, is_trimmed=False)
+    process.clock.advance(1_800)
+    process.create(ttl_ms=ttl_ms)
+    process.clock.advance(2 * 3_600)  # the sealer does not run
+    assert len(process.queues.diff("q", DiffRequest(0)).records) == 3
+    manifest = parts.manifests.newest(process.queues.head("q").log_id, None, 0)
+    assert manifest is not None
+    dead = find_dead(process.stores)(manifest, process.clock.now_ms())
+    assert dead.expired_ms is None or dead.expired_ms <= written_ms
