@@ -168,10 +168,7 @@ class BucketLaws(Answers):
             elif folder == "registry":
                 self._broken(self.law, key)
             elif folder in ("dead", "snapshots"):
-                end = self.published_end(log_id)
-                states = [entry.state for entry in log.entries if entry.slot >= end]
-                states += [one.state for one in (done or [])[-2:]]
-                if any(key in state.named_objects(log_id) for state in states):
+                if key in self._named(log, done or []):
                     self._broken(self.law, key)
             elif folder == "manifests":
                 if done and key in self._pages(done[-1].pages, done[-1].begin_number):
@@ -179,6 +176,18 @@ class BucketLaws(Answers):
                 number = keys.generation(key)
                 if number is not None:
                     self._generation_may_go(number, log_id)
+
+    def _named(self, log: LogModel, done: Sequence[Manifest]) -> set[str]:
+        """Returns the keys of what entries that stand and the last two manifests name: objects, and their pages."""
+        standing, objects = self._world.raw["wal"]._entries, self._world.objects._objects
+        states = [entry.state for entry in log.entries if (log.log_id, entry.slot) in standing]
+        states += [one.state for one in done[-2:]]
+        found = set[str]()
+        for state in states:
+            for key in state.named_objects(log.log_id):
+                pages = state.extension.named_pages(key, objects[key]) if state.extension is not None else ()
+                found |= {key, *pages}
+        return found
 
     def _pages(self, parts: Sequence[Any], begin: int) -> set[str]:
         """Returns the keys of the pages among these parts and below them, without those of dropped segments alone."""

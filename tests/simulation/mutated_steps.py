@@ -192,7 +192,7 @@ def _refused(self: Decision) -> bool:
 
 
 def _repeated(self: Decision) -> bool:
-    return any(not isinstance(answer, Exception) and answer.duplicate for answer in self.answers)
+    return any(getattr(answer, "duplicate", False) or getattr(answer, "deduped", False) for answer in self.answers)
 
 
 tells_refusals_only = property(_refused)

@@ -244,10 +244,16 @@ class Topics:
         if topic.base is None or topic.base.end <= state.floor:
             return inline
         key = keys.removed(log_id, topic.base.number, topic.base.nonce)
-        data = self._world.objects._objects.get(key)
-        if data is None:
+        for page in topic.named_pages(key, self._object(key)):
+            inline = inline.union(Runs.decode(self._object(page), page))
+        return inline.above(state.floor)
+
+    def _object(self, key: str) -> bytes:
+        objects: Any = self._world.objects
+        data: bytes = objects._objects.get(key, b"")
+        if not data:
             self._fails("an object exists before it is named", key)
-        return Runs.decode(data, key).union(inline).above(state.floor)
+        return data
 
     def _lose(self, topic: TopicLog, entry: Entry, before: LogState, step: int) -> None:
         """Records are lost only to a cap that is exceeded, or when their time is over; and that is told."""
