@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.batch import Record
+from headrace.errors import Overloaded
 from headrace.log.seam import Look, Rows
 from headrace.wal.state import incarnation_of
 
@@ -35,10 +36,13 @@ class Feed:
         self._records.update({record.offset: record for record in records})
 
     def at(self, offset: int, wanted: int, jobs: Look, rows: Rows) -> Record | None:
-        """Returns the record at an offset, which must exist; None if this decision has read enough.
+        """Returns the record at an offset below the end of the log; None if this decision has read enough.
 
         Args:
             wanted: how many records, this one included, are likely to be needed.
+
+        Raises:
+            Overloaded: the record was dropped since the log was looked at.
         """
         record = self._records.get(offset)
         if record is not None:
@@ -50,7 +54,10 @@ class Feed:
         page = rows.page(jobs.row, offset, count, self.left)
         self.left -= sum(map(size_of, page))
         self.keep(page)
-        return self._records[offset]
+        record = self._records.get(offset)
+        if record is None:
+            raise Overloaded("jobs of this queue were dropped meanwhile")
+        return record
 
 
 def _identity(jobs: Look) -> tuple[str, int]:
