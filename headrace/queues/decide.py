@@ -169,7 +169,8 @@ def pick(queue: Queue, offsets: Iterator[int], most: int, room: int) -> tuple[li
     records: list[Record] = []
     gone: list[int] = []
     while len(records) < most and (offset := next(offsets, None)) is not None:
-        record = feed.at(offset, most - len(records), ledger.jobs, queue.rows)
+        # The more have expired, the more will have: else a small claim would never get to the end of them.
+        record = feed.at(offset, max(most - len(records), len(gone)), ledger.jobs, queue.rows)
         if record is None:
             break
         if record.time_ms < cutoff_ms:

@@ -390,3 +390,13 @@ def test_a_share_of_a_large_window_is_read_in_few_stretches() -> None:
     (last,) = desk.ask(members[-1])
     assert [job.record.offset for job in last.claimed.jobs] == [*range(39, 4000, 40)]
     assert sum(log == "j" for log, _, __ in desk.pages) == 1
+
+
+def test_a_small_claim_passes_many_expired_jobs() -> None:
+    desk = Desk(ttl_ms=60_000)
+    desk.produce(*(b"old" for _ in range(5000)))
+    desk.now_ms += 70_000
+    desk.produce(b"new")
+    claimed = desk.claim("a", 1)
+    assert ([job.record.data for job in claimed.jobs], claimed.ready) == ([b"new"], 0)
+    assert len(desk.pages) < 20
