@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from cli.commands.topic_records import PAGE_RECORDS, diff, warn_of_gap
 from cli.documents import Members, document, text
 from cli.elements import join_object, object_members
 from cli.errors import CliError
-from cli.options import Connection, Target, confirm, connection_options, example, json_bytes, json_option, print_json
+from cli.options import Connection, Target, confirm, connection_options, example, json_option, print_json
 from cli.output import LineWriter
 from cli.tables import Column, counted, print_table
 from cli.terminal import output, say
@@ -143,8 +144,9 @@ def retry(connection: Connection, name: str, yes: bool, as_json: bool) -> None:
 
 def push_again(client: Client, queue: Target, topic: Target, letter: Letter) -> None:
     """Appends the job of a letter to its queue; once, if it is repeated soon after."""
-    key = json_bytes(f"dead-letter:{topic.name}:{letter.seq}"[:256]).decode()
-    body = f'{{"records":[{letter.as_job()}],"create":false,"idempotency_key":{key}}}'.encode()
+    # Of the whole record, with its seq and time: a topic that was created again has the same seqs.
+    key = hashlib.sha256(topic.name.encode() + b"\0" + letter.record).hexdigest()
+    body = f'{{"records":[{letter.as_job()}],"create":false,"idempotency_key":"dead-letter:{key}"}}'.encode()
     call(client, "POST", queue, f"push into {queue.name}", body=body)
 
 

@@ -131,6 +131,19 @@ def test_a_retry_that_was_cut_off_pushes_nothing_twice(headrace: Shell, dead: Fa
     assert dead.topics["jobs"].head_seq == 6
 
 
+def test_a_retry_loses_no_job_of_a_dead_letter_topic_with_a_long_name(headrace: Shell, topics: FakeTopics) -> None:
+    name = "d" * 255
+    headrace("queue", "create", "jobs", "--max-deliveries", "1", "--dead-letter", name)
+    meta = {"$dead_letter_from": "jobs", "$dead_letter_deliveries": 1, "$dead_letter_src_seq": 1}
+    for numbers in ((1, 2), (3, 4)):  # the same topic name, created again, has the same seqs
+        for number in numbers:
+            line = json.dumps({"data": number, "meta": meta})
+            headrace("topic", "append", name, "--records", "--data", line)
+        assert headrace("queue", "dead-letters", "retry", "jobs", "--yes").stdout == "pushed 2 jobs into jobs again\n"
+        headrace("topic", "delete", name, "--yes")
+    assert [bytes(record.sent.data) for record in topics.topics["jobs"].records.values()] == [b"1", b"2", b"3", b"4"]
+
+
 def test_a_retry_stops_at_what_is_not_its_own(headrace: Shell, dead: FakeTopics) -> None:
     headrace("topic", "append", "dead", "--data", '"kept"')
     result = headrace("queue", "dead-letters", "retry", "jobs", "--yes")
