@@ -22,7 +22,7 @@ from headrace.queues.projection import Back, Grant, Projection
 from headrace.queues.values import Claimed, ClaimRequest, Job, Settled, SettleRequest
 from headrace.topics.errors import NotAQueue, TopicNotFound
 from headrace.topics.runs import Runs
-from headrace.topics.values import TopicConfig, topic_of
+from headrace.topics.values import LEASES, TopicConfig, topic_of
 
 _GUESSED_BYTES = 1024  # of a job, to bound a group of claims
 _NEAR = 256  # offsets between two jobs that are read at once
@@ -114,7 +114,7 @@ def open_queue(
 
     Raises:
         TopicNotFound, NotAQueue: it does not.
-        Overloaded: the picture of the jobs log is older than that of the lease log.
+        Overloaded: the picture of the jobs log is older than that of the lease log, or of another queue.
     """
     leases, jobs = logs
     assert leases is not None and jobs is not None, "both logs were found"
@@ -123,6 +123,9 @@ def open_queue(
     config = topic_of(jobs.state).config
     if config.type != "queue":
         raise NotAQueue(jobs.row.name)
+    row = jobs.row.log(LEASES)
+    if row is None or row.log_id != leases.log_id:
+        raise Overloaded("the queue was created again meanwhile")
     ledger = Ledger(leases, jobs, points, rows, now_ms)
     if ledger.is_ahead:
         raise Overloaded("the queue was recovered meanwhile")

@@ -182,7 +182,8 @@ class Queues(Topics):
         jobs = self._context.pictures.warm(name)
         if jobs is None or (topic_of(jobs.state).config.claim_jitter_ms and not is_stream):
             return False
-        now = self._at(self._context.look_at(jobs), self.head((name, LEASES)))
+        look = self._context.look_at(jobs)
+        now = self._at(look, self._leases_of(name, look))
         return not now.counts(jobs.state.next_offset).ready
 
     def _claimed(self, name: str, taken: Taken) -> Claimed:
@@ -219,7 +220,7 @@ class Queues(Topics):
         if topic_of(head.state).config.type != "queue":
             return Hidden()
         jobs = Look(Row(head.log_id, head.config), head.state)
-        now = self._at(jobs, self.head((name, LEASES)))
+        now = self._at(jobs, self._leases_of(name, jobs))
 
         def counts(state: LogState) -> QueueCounts:
             counted = bring_up(now, jobs._replace(state=state), 0).counts(state.next_offset)
@@ -269,6 +270,13 @@ class Queues(Topics):
 
     def _load(self, leases: Head) -> Projection:
         return self._queues.points.load(Look(Row(leases.log_id, leases.config), leases.state), self._context)
+
+    def _leases_of(self, name: str, jobs: Look) -> Head:
+        """Reads the lease log of a jobs log. Raises TopicNotFound if the name has other logs since that was read."""
+        leases, row = self.head((name, LEASES)), jobs.row.log(LEASES)
+        if row is None or row.log_id != leases.log_id:
+            raise TopicNotFound(name)
+        return leases
 
     def _find_leases(self, jobs: Look) -> Look:
         """Reads the lease log that belongs to a jobs log."""

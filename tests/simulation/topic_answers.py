@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace import clock
 from headrace.errors import (
     Conflict,
     Damaged,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from tests.simulation.model import LogModel
     from tests.simulation.world import Running, World
 
-_OFF_MS = 2_500  # how far a clock that follows the tables may be off, beside its skew
 # Of these, an error says that nothing was written. (A claim or a delete may have written a part.)
 _WRITES = ("put", "write", "keyed", "remove", "ack", "nack", "extend", "release")
 
@@ -126,16 +126,14 @@ class TopicAnswers:
 
     # Reads.
 
-    def _clock_ms(self) -> tuple[int, int]:
-        """Returns the earliest and the latest time that a process may take for now."""
-        world, skew = self._world, self._world.plan.weather.skew_ms
-        behind = max((one.clock.behind // 1000 for one in world.slots.values()), default=0)
-        return world.true_ms - 2 * skew - _OFF_MS - behind - 7_300_000, world.true_ms + 2 * skew + _OFF_MS
+    def _latest_ms(self) -> int:
+        """Returns the latest time that a process may take for now."""
+        return self._world.true_ms + 2 * (self._world.plan.weather.skew_ms + clock._OFF_MS)
 
     def _may_be_expired(self, topic: TopicLog, offset: int) -> bool:
         """Whether a record has expired by some clock, under a TTL that was in force during the call."""
         ttls = [config.ttl_ms for config in topic.configs_since(self._running.start) if config.ttl_ms]
-        latest_ms = max(self._clock_ms()[1], max(one.time_ms for one in topic.records))
+        latest_ms = max(self._latest_ms(), max(one.time_ms for one in topic.records))
         return any(topic.records[offset].time_ms < latest_ms - ttl for ttl in ttls)
 
     def page(self, request: DiffRequest, page: DiffPage) -> None:
@@ -289,7 +287,7 @@ class TopicAnswers:
             if lease is None or lease.node != request.node or queue.touched.get(seq - 1, 0) > self._running.start:
                 continue
             is_asked = ids.get(seq, lease_id(lease.claim, seq - 1)) == lease_id(lease.claim, seq - 1)
-            latest = max(self._clock_ms()[1], queue.time_ms)
+            latest = max(self._latest_ms(), queue.time_ms)
             if is_asked and lease.until >= latest:
                 return f"{seq} is held: {lease}"
         return ""
