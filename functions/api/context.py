@@ -23,7 +23,7 @@ from functions.api.streams.system.recorder import MeasuredLogs, Recorder
 from functions.api.topics.tally import Tally
 from functions.metrics import ApiMetric, Meter
 from functions.wiring import Wiring, open_wiring
-from headrace.clock import Clock, SystemClock
+from headrace.clock import Clock, SystemClock, within_deadline
 from headrace.index.fetching import RunCache
 from headrace.log.stores import Stores
 from headrace.objects.observed import ObservedObjects, Request, RequestCounts
@@ -223,7 +223,8 @@ def _topics_maker(stores: Stores) -> Callable[[], Queues]:
 
 
 def _count_topics(stores: Stores) -> int:
-    return max(0, sum(stores.sessions.counts(TOPICS)))
+    with within_deadline(stores.settings.request_timeout_ms):
+        return max(0, sum(stores.sessions.counts(TOPICS)))
 
 
 def _engine_maker(stores: Stores, create: Callable[[], Engine]) -> Callable[[], Engine]:

@@ -14,8 +14,10 @@ from functions.api.topics.calls import Call
 from functions.api.topics.records import array, shown
 from functions.metrics import ApiMetric
 from headrace.batch import Record
+from headrace.definition import Definition
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext
+from headrace.queues.verbs import Queues
 from headrace.topics import fields
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
@@ -44,7 +46,7 @@ async def search(call: Call) -> Response:
 async def show(call: Call) -> Response:
     """Shows what is searched in a topic."""
     name = call.name(Scope.READ, "/search")
-    definition = await call.run(lambda: call.logs.definition_of(call.logs.head(name)))
+    definition = await call.run(_definition, call.logs, name)
     return await call.reply({"topic": name, "search": fields.shown(definition)})
 
 
@@ -54,6 +56,11 @@ async def configure(call: Call) -> Response:
     change = fields.change_to(await _body(call))
     definition = await call.run(call.logs.define, name, change)
     return await call.reply({"topic": name, "search": fields.shown(definition)})
+
+
+def _definition(logs: Queues, name: str) -> Definition:
+    with logs.in_time():
+        return logs.definition_of(logs.head(name))
 
 
 async def _body(call: Call) -> dict[str, Any]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from functions.api.context import assemble
+from functions.api.door.access import parse
 from functions.api.door.entry import Access
 from functions.api.door.errors import at_shutdown
 from functions.api.topics.calls import TOPICS
+from headrace.clock import check_deadline
 from headrace.errors import (
     Conflict,
     Damaged,
@@ -26,6 +29,8 @@ from headrace.errors import (
     StoreThrottled,
     StoreTimeout,
 )
+from headrace.memory import memory_stores
+from headrace.settings import Settings
 from headrace.topics import errors as of_topics
 from headrace.topics.errors import (
     BatchTooLarge,
@@ -153,3 +158,14 @@ def test_a_store_that_is_away_is_told_without_details() -> None:
     assert code(answer) == (503, "not_ready")
     assert b"made to fail" not in answer.body
     assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("target", ["/v0/ready", "/v0/metrics"])
+def test_counting_topics_has_the_deadline_of_a_request(target: str) -> None:
+    sessions = Faulty(memory_stores().sessions)
+    sessions.on("counts", check_deadline, times=math.inf)  # as the adapter in DynamoDB does before each call
+    stores = replace(memory_stores(Settings(metrics_interval_ms=0)), sessions=sessions)
+    assert Server(parts=assemble(stores, parse("", "*")))("GET", target).status == 200
+    late = replace(stores, settings=Settings(metrics_interval_ms=0, request_timeout_ms=0))
+    answer = Server(parts=assemble(late, parse("", "*")))("GET", target)
+    assert code(answer) == (408, "request_timeout")
