@@ -183,6 +183,7 @@ def pick(queue: Queue, offsets: Iterator[int], most: int, room: int) -> tuple[li
         if records and room < 0:
             break
         records.append(record)
+    ledger.lapse(gone)
     return records, gone
 
 

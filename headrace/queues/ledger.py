@@ -7,6 +7,7 @@ object is written before the entry that names it. The digest in the state says w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -70,12 +71,15 @@ class LeaseState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
         front: as in the projection: no reader needs the jobs log below it.
         projection: the projection; None if it is in a snapshot, or no event came yet.
         base: the snapshot, and with the events after it the projection; None if there is none.
+        lapsed: the offset after the last job that was passed over because its TTL was over: readers of the jobs log must
+            learn of these, unlike of done jobs.
     """
 
     digest: str = ""
     front: int = 0
     projection: Saved | None = None
     base: Base | None = None
+    lapsed: int = 0
 
     def named_objects(self, log_id: str) -> tuple[str, ...]:
         """Returns the key of the snapshot, if there is one."""
@@ -207,6 +211,7 @@ class Ledger:
         now: the projection at the decision's time, after the events so far.
         jobs: the jobs log.
         events: the events so far.
+        lapsed: as in `LeaseState`.
     """
 
     def __init__(self, leases: Look, jobs: Look, points: Points, rows: Rows, now_ms: int) -> None:
@@ -216,6 +221,7 @@ class Ledger:
         self._points = points
         self._stored = points.load(leases, rows)
         self.lost = lost_since(self._stored, jobs)
+        self.lapsed = lapsed_of(leases.state, self.lost)
         self.now = bring_up(self._stored, jobs, now_ms)
 
     @property
@@ -243,6 +249,10 @@ class Ledger:
         else:
             self.now = apply(self.now, event)
         self.events.append(event)
+
+    def lapse(self, gone: Sequence[int]) -> None:
+        """Notes jobs that were passed over because their TTL is over. An event must say that they are done."""
+        self.lapsed = max(self.lapsed, max(gone, default=-1) + 1)
 
     def draft(self, ids: Ids, requests: tuple[int, ...]) -> tuple[Draft, tuple[NamedObject, ...]]:
         """Returns the draft of the entry with the events, and the snapshot that it names, if it names a new one."""
@@ -272,13 +282,13 @@ class Ledger:
         if point.weight <= _INLINE_WEIGHT:
             saved = save(self.now)
             if len(msgspec.json.encode(saved)) <= INLINE_BYTES:
-                return LeaseState(digest, front, saved), ()
+                return LeaseState(digest, front, saved, lapsed=self.lapsed), ()
         if before.base is not None and end - before.base.offset <= MAX_EVENTS:
-            return LeaseState(digest, front, None, before.base), ()
+            return LeaseState(digest, front, None, before.base, self.lapsed), ()
         data = packed.encode_msgpack(Snapshot(digest, save(self.now)))
         base = Base(end, ids.nonce(data))
         key = keys.snapshot(self.leases.log_id, base.offset, base.nonce)
-        return LeaseState(digest, front, None, base), (NamedObject(key, data),)
+        return LeaseState(digest, front, None, base, self.lapsed), (NamedObject(key, data),)
 
 
 def bring_up(projection: Projection, jobs: Look, now_ms: int) -> Projection:
@@ -287,6 +297,14 @@ def bring_up(projection: Projection, jobs: Look, now_ms: int) -> Projection:
     if lost is not None:
         projection = lose(projection, lost)
     return advance(rise(projection, jobs.state.floor), now_ms)
+
+
+def lapsed_of(leases: LogState, lost: Lost | None) -> int:
+    """Returns the offset after the last job that was passed over because its TTL was over, given what recoveries of the
+    jobs log have lost since.
+    """
+    lapsed = leases_of(leases).lapsed
+    return lapsed if lost is None else min(lapsed, lost.end)
 
 
 def lost_since(projection: Projection, jobs: Look) -> Lost | None:

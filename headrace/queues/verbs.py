@@ -18,7 +18,7 @@ from headrace.queues.dead_letter import Burial
 from headrace.queues.decide import Claim, Dealing, Joined, Release, Settle, Taken
 from headrace.queues.events import lease_id
 from headrace.queues.forget import Forgetting
-from headrace.queues.ledger import bring_up
+from headrace.queues.ledger import bring_up, lapsed_of, lost_since
 from headrace.queues.projection import Projection, advance, before
 from headrace.queues.remove import Removal
 from headrace.queues.surface import QueueSurface
@@ -220,13 +220,14 @@ class Queues(Topics):
         if topic_of(head.state).config.type != "queue":
             return Hidden()
         jobs = Look(Row(head.log_id, head.config), head.state)
-        now = self._at(jobs, self._leases_of(name, jobs))
+        leases = self._leases_of(name, jobs)
+        now, lapsed = self._at(jobs, leases), lapsed_of(leases.state, lost_since(self._load(leases), jobs))
 
         def counts(state: LogState) -> QueueCounts:
             counted = bring_up(now, jobs._replace(state=state), 0).counts(state.next_offset)
             return QueueCounts(counted.ready, counted.in_flight, now.dead)
 
-        return Hidden(now.hidden, counts)
+        return Hidden(now.hidden, counts, lapsed)
 
     def done(self, jobs: Head, leases: Head) -> Runs:
         """Returns the jobs of a queue that are done, given states of both of its logs."""

@@ -164,9 +164,19 @@ def lose(state: LogState, end: int, removed: Callable[[], Offsets], cause: Loss,
     topic, gone = topic_of(state), removed().union(hidden)
     lost = gone.live_end(end)
     if lost > state.floor:  # records that nobody could read any more are no loss
-        both = cause if topic.cause in ("", cause) else "mixed"
-        topic = replace(topic, evict_floor=max(topic.evict_floor, lost), cause=both)
+        topic = _lost(topic, lost, cause)
     return _raise_floor(state, topic, end, removed())
+
+
+def lapse(state: LogState, end: int) -> LogState:
+    """Returns the state as readers are to see it if the last record below offset `end` was lost to the TTL."""
+    topic = topic_of(state)
+    return replace(state, extension=_lost(topic, end, "ttl")) if end > topic.evict_floor else state
+
+
+def _lost(topic: TopicState, end: int, cause: Loss) -> TopicState:
+    both = cause if topic.cause in ("", cause) else "mixed"
+    return replace(topic, evict_floor=max(topic.evict_floor, end), cause=both)
 
 
 def _raise_floor(state: LogState, topic: TopicState, floor: int, removed: Offsets) -> LogState:

@@ -53,10 +53,17 @@ _MAX_PRIORITY = 1000
 
 
 class Hidden(NamedTuple):
-    """What a queue knows of its jobs: those that are done, so that no reader gets them, and how to count the others."""
+    """What a queue knows of its jobs.
+
+    Attributes:
+        runs: those that are done, so that no reader gets them.
+        counts: counts the others.
+        lapsed: the offset after the last one that was done because its TTL was over, of which readers must learn.
+    """
 
     runs: Runs = NONE
     counts: Callable[[LogState], QueueCounts] | None = None
+    lapsed: int = 0
 
 
 class Topics(Log):
@@ -240,9 +247,10 @@ class Topics(Log):
             head = page.head
             self._touch(head.log_id)
             self._remember(page)
-            hidden = self._hidden(name, head).runs
-            state = self._living(head, hidden, self._stores.clock.now_ms(), wanted=request.from_seq + 1)
-            gone = live.removed_of(head.log_id, state, self._context)().union(hidden)
+            hidden = self._hidden(name, head)
+            state = self._living(head, hidden.runs, self._stores.clock.now_ms(), wanted=request.from_seq + 1)
+            gone = live.removed_of(head.log_id, state, self._context)().union(hidden.runs)
+            state = retention.lapse(state, min(hidden.lapsed, gone.live_at(state.floor)))
             begin = diff.plan(request.from_seq, head.state, state, gone)
             records, position, examined = self._collect(page, begin.start, gone, request)
             earliest = min(gone.live_at(state.floor), page.end)

@@ -14,7 +14,7 @@ from headrace.queues import dead_letter, forget
 from headrace.queues.ledger import MAX_EVENTS
 from headrace.queues.values import ClaimRequest, SettleRequest
 from headrace.topics.errors import BatchTooLarge, NotAQueue, TopicNotFound
-from headrace.topics.values import LEASES, DiffRequest, Match, TopicConfig
+from headrace.topics.values import LEASES, DiffRequest, Gap, Match, TopicConfig
 from tests.support.clocks import ManualClock
 from tests.unit.queues.world import Process, World, seqs
 
@@ -494,3 +494,20 @@ def test_expired_jobs_that_wait_for_the_dead_letter_topic_are_gone() -> None:
     looks = process.wal.calls["newest"]
     process.claim()
     assert process.wal.calls["newest"] - looks <= 2, "no claim tries to move them again"
+
+
+def test_readers_learn_of_expired_jobs_that_a_claim_passed_over() -> None:
+    world, clock = World(), ManualClock()
+    process = world.process(clock)
+    process.create(jobs=3, ttl_ms=60_000)
+    clock.advance(70)
+    gap = Gap(1, 3, "ttl", 3)
+    assert process.queues.diff("q", DiffRequest(0)).gap == gap
+    assert process.claim(max=2).jobs == []
+    assert process.queues.diff("q", DiffRequest(0)).gap == gap
+    process.produce(b'"new"')
+    assert [job.record.data for job in process.claim().jobs] == [b'"new"']
+    process.ack("a", 4)
+    page = world.process(clock).queues.diff("q", DiffRequest(0))
+    assert page.gap is not None and (page.gap.first, page.gap.reason) == (1, "ttl")
+    assert world.process(clock).queues.diff("q", DiffRequest(3)).gap is None, "a job that is done is no loss"
