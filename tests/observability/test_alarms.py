@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from functions.metrics import DIMENSION, NAMESPACE, STACK_DIMENSION
+from local.cloudwatch.queries import alarms_of, states
+from local.cloudwatch.samples import Key, Samples
+from local.template import read_template
+from tests.observability.captures import STACK
 from tests.observability.conftest import Staged
 from tests.observability.stages import FAULTS
 
@@ -20,3 +25,36 @@ def test_nothing_fires_while_all_is_well(staged: Staged, fills_empty: bool) -> N
 @pytest.mark.parametrize("alarm", FAULTS)
 def test_a_fault_raises_its_own_alarm_and_no_other(staged: Staged, alarm: str, fills_empty: bool) -> None:
     assert set(staged(alarm).fired(fills_empty=fills_empty)) == {alarm}
+
+
+MINUTE_MS = 60_000
+
+
+# No stage has queues: these are values as the meter writes them, the same in each of three periods.
+@FILLS_EMPTY
+@pytest.mark.parametrize(
+    ("written", "fired"),
+    [
+        ({"JobsClaimed": 500, "JobsRedelivered": 100, "JobWaitMs": 5 * MINUTE_MS, "TopicAppends": 500}, set()),
+        ({"JobsClaimed": 10, "JobsRedelivered": 10}, set()),  # too few to say anything
+        ({"JobsClaimed": 500, "JobsRedelivered": 400}, {"leases-churn"}),
+        ({"JobsClaimed": 500, "JobsRedelivered": 0, "JobWaitMs": 40 * MINUTE_MS}, {"jobs-wait"}),
+        ({"DeadLetters": 1}, {"jobs-given-up"}),
+        ({"TopicAppends": 1, "StreamEvents": 0}, {"stream-unheard-topics"}),
+    ],
+)
+def test_alarms_of_queues(written: dict[str, float], fired: set[str], fills_empty: bool) -> None:
+    samples = Samples()
+    for name, value in {"Sweeps": 5, "StreamEvents": 9, **written}.items():
+        service = "sealer" if name in ("Sweeps", "StreamEvents") else "api"
+        key = Key(NAMESPACE, name, ((DIMENSION, service), (STACK_DIMENSION, STACK)))
+        for period in range(3):
+            samples.add(key, period * 300 + 10, value)
+    alarms = [alarm for alarm in alarms_of(read_template(), STACK) if alarm.missing != "breaching"]
+    found = {
+        alarm.name
+        for alarm in alarms
+        for _, now in states(alarm, samples, 0, 900, fills_empty=fills_empty)
+        if now == "ALARM"
+    }
+    assert found == fired
