@@ -140,11 +140,13 @@ class Appends:
         return retention.is_over(topic.config, *counted)
 
     def _expire_exactly(self) -> None:
-        state = self._state
-        if not self._batches:  # else records are in hand that no read would find
-            removed = self._removed(state)
-            time_of = live.times_of(self._look.row, self._rows)
-            self._state = live.expire(state, self._now_ms, time_of, removed, self._hidden)
+        state, end = self._state, self._look.state.next_offset
+        read = live.times_of(self._look.row, self._rows)
+
+        def time_of(offset: int) -> int:
+            return read(offset) if offset < end else state.append_time_ms  # else it is in hand, and no read finds it
+
+        self._state = live.expire(state, self._now_ms, time_of, self._removed(state), self._hidden)
 
 
 def grow(state: LogState, records: Batch, now_ms: int) -> LogState:

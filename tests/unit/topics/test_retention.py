@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
 from headrace.batch import Batch
+from headrace.log.control import Asked
 from headrace.log.requests import Head
 from headrace.log.seam import Look, Rows
 from headrace.memory import memory_stores
@@ -15,7 +18,7 @@ from headrace.topics import erase, live, retention
 from headrace.topics.decide import TopicSurface
 from headrace.topics.errors import TopicFull
 from headrace.topics.runs import NONE, Runs
-from headrace.topics.values import Gap, Mark, Match, TopicConfig, TopicState, WriteRequest, topic_of
+from headrace.topics.values import Gap, Mark, Match, TopicConfig, TopicState, WriteRequest, Written, topic_of
 from headrace.topics.verbs import Topics
 from headrace.wal.state import LogState
 from tests.support.clocks import ManualClock
@@ -264,3 +267,19 @@ def test_hidden_records_leave_room(clock: ManualClock) -> None:
     assert topics.head("u").state.floor == 0
     write(topics, "u", b"1")
     assert topics.head("u").state.floor == 3
+
+
+def test_a_write_of_a_group_finds_the_room_of_what_has_expired(topics: Topics, clock: ManualClock) -> None:
+    put(topics, "t", cap_records=21, discard="reject", ttl_ms=30_000)
+    for _ in range(20):
+        write(topics, "t", b"1")
+        clock.advance(1)
+    clock.advance(10.5)
+    head = topics.head("t")
+    look = Look(topics._context.pictures.row("t"), head.state)
+    requests = [Asked(WriteRequest(records=Batch.of([b"2"]))) for _ in range(2)]
+    attempt = SimpleNamespace(refused=(), nonce=lambda _: "n")
+    decision = TopicSurface().decide((look,), requests, topics._context, clock.now_ms(), attempt)
+    assert [type(one) for one in decision.answers] == [Written, Written], "the first record has expired"
+    state = decision.entries[0].state
+    assert (state.floor, topic_of(state).live) == (1, 21)
