@@ -77,6 +77,7 @@ class Appends:
         self._batches: list[Batch] = []
         self._guards: list[Guard] = []
         self._written: dict[str, Written] = {}
+        self._is_exact = False  # whether all that has expired is gone
 
     def decide(self, requests: Sequence[Request]) -> Decision:
         """Decides these requests, in their order."""
@@ -140,6 +141,9 @@ class Appends:
         return retention.is_over(topic.config, *counted)
 
     def _expire_exactly(self) -> None:
+        if self._is_exact:
+            return
+        self._is_exact = True
         state, end = self._state, self._look.state.next_offset
         read = live.times_of(self._look.row, self._rows)
 
