@@ -38,6 +38,7 @@ from headrace.topics.values import LEASES
 
 HEARTBEAT_S = 15.0
 RETRY_MS = 2000
+LAST_SEND_S = 2.0  # for an answer that comes at the end of a stream's time
 _REST_S = 1  # after the store has throttled
 _DIGITS = 19
 _EVENTS = "text/event-stream"
@@ -137,13 +138,21 @@ class JobStream(Response):
             async with aclosing(self._events(gone)) as events:
                 with self._call.context.commits.stream():
                     async for event in events:
-                        await send({"type": "http.response.body", "body": event, "more_body": True})
+                        await self._send(send, event)
             is_over = not gone.done()  # a server says that the client has left after the end, too
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._send(send, b"", more=False)
+        except TimeoutError:
+            _log.info("stream of jobs broke off: its client reads too slowly: queue=%s", self._name)
         finally:
             if gone.done() and not is_over and not self._buffered:
                 await self._release()
             gone.cancel()
+
+    async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
+        """Sends a part of the answer. Raises TimeoutError if the client does not take it before the time is over."""
+        left_s = self._deadline - self._clock.monotonic()
+        async with asyncio.timeout(max(LAST_SEND_S, left_s)):
+            await send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def _events(self, gone: asyncio.Future[None]) -> AsyncGenerator[bytes, None]:
         deadline = self._deadline

@@ -14,6 +14,7 @@ import pytest
 from functions.api.context import assemble
 from functions.api.door.access import parse
 from functions.api.door.requests import ENDS_AT
+from functions.api.topics import work
 from functions.api.topics.work import Holdings
 from headrace.batch import Record
 from headrace.clock import SystemClock
@@ -437,3 +438,22 @@ def test_a_stream_that_finds_nothing_joins_no_window(server: Server) -> None:
             assert (await events.next() or {})["id"] == "1"
 
     asyncio.run(run())
+
+
+def test_a_client_that_reads_nothing_keeps_no_stream_beyond_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "LAST_SEND_S", 0.1)
+    server = Server(settings=QUICK)
+    ask(server, "PUT", T, {"type": "queue"})
+    append(server, 1)
+
+    async def receive() -> dict[str, Any]:
+        return await asyncio.Future()  # it does not leave either
+
+    async def send(message: Any) -> None:
+        if b"event: job" in message.get("body", b""):
+            await asyncio.Future()  # as a server does whose buffer is full
+
+    scope = http_scope("GET", f"{T}/work?node=w", {})
+    asyncio.run(asyncio.wait_for(server.app(scope, receive, send), 10))
+    assert b"topics_sse_connections 0" in server("GET", "/v0/metrics").body
+    assert ask(server, "GET", T).json["queue"]["in_flight"] == 1
