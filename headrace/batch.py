@@ -314,7 +314,11 @@ class _Frames:
         if kind == _CONSTANT:
             return self._take(int.from_bytes(self._take(_LENGTH.size), "little"))
         lengths = array("I", self._take(4 * self._count))
-        return _column([None if length == _NONE else self._take(length) for length in lengths], None)
+        sizes = [0 if length == _NONE else length for length in lengths] if _NONE in lengths else lengths
+        raws: list[bytes | None] = list(map(BytesIO(self._take(sum(sizes))).read, sizes))
+        if sizes is not lengths:
+            raws = [None if length == _NONE else raw for length, raw in zip(lengths, raws, strict=True)]
+        return _column(raws, None)
 
     def _hops(self) -> int | list[int]:
         kind = self._kind(6)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from headrace.batch import Batch, concat, encode_frames
-from headrace.clock import Budget, Moment
+from headrace.clock import Budget, Moment, Threads
 from headrace.errors import (
     HeadraceError,
     LimitReached,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # `Controls.ensure_alive` is asked for only when a deadline h
 
 _log = logging.getLogger(__name__)
 
+_WRITERS = Threads(8, "objects")
 _LEAST_BUDGET_MS = 500  # for a batch whose first request has waited in the queue
 
 
@@ -156,19 +157,19 @@ class Attempt:
         return outcome
 
     def write(self, objects: Sequence[NamedObject]) -> None:
-        """Writes those of the objects that this attempt has not written yet."""
-        for one in objects:
-            if one.key not in self._written:
-                self._put_object(one.key, one.data)
-                self._written.add(one.key)
+        """Writes those of the objects that this attempt has not written yet, several at once."""
+        new = [one for one in objects if one.key not in self._written]
+        for one in new:
+            self._announce(one.key)
+        _WRITERS.map(lambda one: self._context.stores.objects.put(one.key, one.data), new)
+        self._written.update(one.key for one in new)
 
-    def _put_object(self, key: str, data: bytes) -> None:
-        """Writes an object; announces its log first if this commit creates it."""
+    def _announce(self, key: str) -> None:
+        """Announces the log of an object that is about to be written if this commit creates the log."""
         stores, log_id = self._context.stores, keys.log_of(key)
         if log_id in self._new - self._announced:
             stores.catalog.put(announced(log_id, stores.clock.now_ms()))
             self._announced.add(log_id)
-        stores.objects.put(key, data)
 
     def _entry(
         self, draft: Draft, before: Entry | None, request_ids: tuple[str, ...], now_ms: int, read: Moment
@@ -208,7 +209,8 @@ class Attempt:
             payload = _Payload(batches, read, inline=frames)
         else:
             key = keys.payload(log_id, slot, stores.request_ids())
-            self._put_object(key, frames)
+            self._announce(key)
+            stores.objects.put(key, frames)
             payload = _Payload(batches, read, key=key)
         self._payloads[log_id] = payload
         return payload

@@ -83,9 +83,12 @@ class _Facts(Collector):
 
     def take(self, offset: int, batch: Batch) -> int:
         """Adds those of a batch of consecutive records that meet the condition; the first is at `offset`."""
-        for at, (size, key, meta) in enumerate(zip(batch.sizes, batch.keys, batch.metas, strict=False), offset):
-            if self._tag is None or self._tag.accepts(key):
-                self.found.append((at, size + len(meta or b"")))
+        accepts = self._tag.accepts if self._tag is not None else None
+        rows = [row for row, key in enumerate(batch.keys) if accepts is None or accepts(key)]
+        metas = list(batch.metas) if rows and batch.meta is not None else None
+        for row in rows:
+            size = batch.sizes[row] + len((metas[row] if metas is not None else None) or b"")
+            self.found.append((offset + row, size))
         self.size += len(batch.data)
         return len(batch)
 

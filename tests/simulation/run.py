@@ -91,6 +91,7 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (trim, "_PAYLOADS", 2),
     (worker, "AUDIT_ROWS", 2),
     (worker, "AUDITORS", clock.Threads(1, "audit")),
+    (commit, "_WRITERS", clock.Threads(1, "objects")),
     (worker, "_APART_MS", 0),
     (trim, "_DAY_MS", 3_600_000),
     (merging, "PUBLISH_MS", 1_800_000),
