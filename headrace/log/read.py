@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import partial
 from itertools import accumulate, islice, pairwise, takewhile
 from typing import Any
 
@@ -377,14 +378,15 @@ class Reader:
                 continue
             if fetched is None and position > start and not page.view.selects:
                 # From the second entry on it is known how many records the page takes of each.
-                fetched = fetch_payloads(self._stores, _until_full(entries, number, stop, page))
+                wanted = _until_full(entries, number, stop, page)
+                fetched = fetch_payloads(self._stores, (one for one in wanted if not page.holds(one)))
+            read = partial(read_payload, self._stores, entry, fetched or {})
             try:
-                batch = read_payload(self._stores, entry, fetched or {})
+                position += page.take_entry(entry, position, min(entry.next_offset, stop), read)
             except PayloadTrimmed:
                 if position == start:
                     raise
                 break  # records already added stay; the next look begins after them
-            position += page.take(position, batch.part(position - entry.offset, stop - entry.offset))
             page.passed()
             if position < min(entry.next_offset, stop):
                 break  # the rest of this entry comes before the next one

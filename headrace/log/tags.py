@@ -6,7 +6,7 @@ segments for that to be worth it; a run that can't be read costs time, but never
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from headrace.batch import Batch
@@ -17,8 +17,9 @@ from headrace.log.read import Reader
 from headrace.log.requests import JSON, Head, Selection
 from headrace.log.view import RAW, Collector, View
 from headrace.objects import Objects
-from headrace.segment.columns import ColumnCache
+from headrace.segment.columns import ColumnCache, Columns
 from headrace.segment.descriptor import Segment
+from headrace.wal.state import Entry
 
 _ROUND_BYTES = 16 * 1024 * 1024  # of payloads in the tail that one round reads
 _ROUND_RECORDS = 100_000
@@ -29,10 +30,6 @@ class Tag(NamedTuple):
 
     text: str
     is_prefix: bool = False
-
-    def accepts(self, key: str | None) -> bool:
-        """Returns whether a record with this key meets the condition; one without a key never does."""
-        return key is not None and (key.startswith(self.text) if self.is_prefix else key == self.text)
 
 
 def find(
@@ -81,27 +78,33 @@ class _Facts(Collector):
         """Whether a segment was looked at, or enough of the tail."""
         return self._is_sealed or self.size >= self.max_bytes
 
-    def take(self, offset: int, batch: Batch) -> int:
-        """Adds those of a batch of consecutive records that meet the condition; the first is at `offset`."""
-        accepts = self._tag.accepts if self._tag is not None else None
-        rows = [row for row, key in enumerate(batch.keys) if accepts is None or accepts(key)]
-        metas = list(batch.metas) if rows and batch.meta is not None else None
-        for row in rows:
-            size = batch.sizes[row] + len((metas[row] if metas is not None else None) or b"")
-            self.found.append((offset + row, size))
-        self.size += len(batch.data)
-        return len(batch)
+    def holds(self, entry: Entry) -> bool:
+        """Returns whether the columns of an entry are kept."""
+        return self._columns.holds(_name(entry))
+
+    def take_entry(self, entry: Entry, first: int, end: int, read: Callable[[], Batch]) -> int:
+        """Adds those of the records `[first, end)` of an entry that meet the condition."""
+        columns = self._columns.of_records(_name(entry), read)
+        self.size += sum(columns.page.sizes)
+        return self._add(columns, entry.offset, first, end)
 
     def take_sealed(self, objects: Objects, segment: Segment, offset: int, max_records: int, _: int) -> int:
         """Adds those of `max_records` consecutive records of a segment that meet the condition."""
-        columns = self._columns.columns(objects, segment)
-        first = offset - segment.first_offset
-        end = first + max_records
-        if self._tag is None:
-            self.found += enumerate(columns.sizes(first, end), offset)
-        else:
-            rows = [row for row in columns.rows(*self._tag) if first <= row < end]
-            sizes = columns.sizes(first, end) if rows else []
-            self.found += [(segment.first_offset + row, sizes[row - first]) for row in rows]
         self._is_sealed = True
-        return max_records
+        columns = self._columns.columns(objects, segment)
+        return self._add(columns, segment.first_offset, offset, offset + max_records)
+
+    def _add(self, columns: Columns, zero: int, first: int, end: int) -> int:
+        """Adds records `[first, end)`, given the offset of the columns' first row. Returns their number."""
+        low, high = first - zero, end - zero
+        if self._tag is None:
+            self.found += enumerate(columns.sizes(low, high), first)
+        else:
+            rows = [row for row in columns.rows(*self._tag) if low <= row < high]
+            sizes = columns.sizes(low, high) if rows else []
+            self.found += [(zero + row, sizes[row - low]) for row in rows]
+        return end - first
+
+
+def _name(entry: Entry) -> str:
+    return f"{entry.log_id} {entry.slot} {entry.id}"

@@ -15,6 +15,7 @@ from headrace.query.language import canonical, grammar, query
 from headrace.segment import reader
 from headrace.segment.columns import ColumnCache
 from headrace.segment.descriptor import Segment
+from headrace.wal.state import Entry
 
 
 class View:
@@ -163,6 +164,21 @@ class Collector:
             if self.full:
                 break
         return looked
+
+    def holds(self, entry: Entry) -> bool:  # noqa: ARG002 - others keep some
+        """Returns whether `take_entry` needs no payload of this entry."""
+        return False
+
+    def take_entry(self, entry: Entry, first: int, end: int, read: Callable[[], Batch]) -> int:
+        """Adds the selected ones of the records `[first, end)` of an entry to the page while there is room.
+
+        Args:
+            read: reads all records of the entry.
+
+        Returns:
+            The number of records that were looked at.
+        """
+        return self.take(first, read().part(first - entry.offset, end - entry.offset))
 
     def take_sealed(self, objects: Objects, segment: Segment, offset: int, max_records: int, max_bytes: int) -> int:
         """Adds the selected ones of consecutive records of a segment to the page, with one read of at most so many. They

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, chain, repeat
 from typing import NamedTuple
 
@@ -106,6 +106,14 @@ class ColumnCache:
             Damaged: the key page is altered.
         """
         return self._kept.load(segment.key, lambda: Columns.of(reader.key_page(objects, segment)))
+
+    def holds(self, name: str) -> bool:
+        """Returns whether `of_records` knows these records."""
+        return self._kept.get(name) is not None
+
+    def of_records(self, name: str, read: Callable[[], Batch]) -> Columns:
+        """Returns the columns of records that are in no segment, but never change; reads them unless they are kept."""
+        return self._kept.load(name, lambda: Columns.of(keypage.of(read())))
 
     def read(self, objects: Objects, segment: Segment, start_offset: int, max_records: int, max_bytes: int) -> Batch:
         """Returns consecutive records from `start_offset` on. Costs one round of parallel GETs.

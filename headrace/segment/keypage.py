@@ -77,39 +77,45 @@ class KeyPage:
         return row
 
 
+def of(records: Batch) -> KeyPage:
+    """Returns the key page of a segment that would hold these records."""
+    times = records.time_ms if isinstance(records.time_ms, list) else [records.time_ms] * len(records)
+    runs = tuple(TimeRun(sum(1 for _ in run), time_ms) for time_ms, run in groupby(times))
+    keys, rows = _key_rows(records)
+    return KeyPage(records.sizes, runs, records.hops, *_node_codes(records), keys, rows, _meta_sizes(records))
+
+
 def encode(records: Batch) -> bytes:
     """Encodes the key page of a segment that holds these records."""
-    times = records.time_ms if isinstance(records.time_ms, list) else [records.time_ms] * len(records)
-    runs = [(sum(1 for _ in run), time_ms) for time_ms, run in groupby(times)]
-    nodes, codes = _node_codes(records)
-    keys, rows = _key_rows(records)
-    hops = array("B", records.hops if isinstance(records.hops, list) else [records.hops])
+    page = of(records)
+    hops = array("B", page.hops if isinstance(page.hops, list) else [page.hops])
+    nodes, keys = ([name.encode() for name in names] for names in (page.nodes, page.keys))
     parts: list[bytes | array[int]] = [
-        struct.pack("<BIIIII", VERSION, len(records), len(runs), len(hops), len(nodes), len(keys)),
-        records.sizes,
-        array("I", [count for count, _ in runs]),
-        array("Q", [time_ms for _, time_ms in runs]),
+        struct.pack("<BIIIII", VERSION, len(records), len(page.times), len(hops), len(nodes), len(keys)),
+        page.sizes,
+        array("I", [run.count for run in page.times]),
+        array("Q", [run.time_ms for run in page.times]),
         hops,
         array("I", map(len, nodes)),
         *nodes,
-        codes,
+        page.node_codes,
         array("I", map(len, keys)),
         *keys,
-        array("I", map(len, rows)),
-        *rows,
-        _meta_sizes(records),
+        array("I", map(len, page.key_rows)),
+        *page.key_rows,
+        page.meta_sizes,
     ]
     return packed.frame(b"".join(parts))
 
 
-def _node_codes(records: Batch) -> tuple[list[bytes], array[int]]:
+def _node_codes(records: Batch) -> tuple[tuple[str, ...], array[int]]:
     if records.node is None:
-        return [], array("I")
+        return (), array("I")
     if isinstance(records.node, str):
-        return [records.node.encode()], array("I", [1]) * len(records)
+        return (records.node,), array("I", [1]) * len(records)
     codes: dict[str | None, int] = {None: 0}
     by_row = array("I", [codes.setdefault(node, len(codes)) for node in records.node])
-    return [node.encode() for node in codes if node is not None], by_row
+    return tuple(node for node in codes if node is not None), by_row
 
 
 def _meta_sizes(records: Batch) -> array[int]:
@@ -118,7 +124,7 @@ def _meta_sizes(records: Batch) -> array[int]:
     return array("I", [len(meta or b"") for meta in records.metas])
 
 
-def _key_rows(records: Batch) -> tuple[list[bytes], list[array[int]]]:
+def _key_rows(records: Batch) -> tuple[list[str], list[array[int]]]:
     if records.key is None:
         return [], []
     rows: dict[str, list[int]] = {}
@@ -126,7 +132,7 @@ def _key_rows(records: Batch) -> tuple[list[bytes], list[array[int]]]:
         if key is not None:
             rows.setdefault(key, []).append(row)
     in_order = sorted(rows)  # code point order is UTF-8 byte order
-    return [key.encode() for key in in_order], [_differences(rows[key]) for key in in_order]
+    return in_order, [_differences(rows[key]) for key in in_order]
 
 
 def _differences(rows: Sequence[int]) -> array[int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -147,6 +149,28 @@ def test_deletes_are_one_write(aws: Deployment) -> None:
     with aws.calls.during() as made:
         assert topics.remove("erased")
     assert dict(made) == {"GetItem": 1, "Query": 1, "PutItem": 1, "TransactWriteItems": 1}
+
+
+def test_the_next_delete_by_tag_reads_no_payload_again(aws: Deployment) -> None:
+    topics = warm(aws, "tagged")
+    for number in range(4):
+        noise = [hashlib.sha512(b"%d" % (1000 * number + at)).digest() for at in range(1000)]
+        topics.append("tagged", WriteRequest(records=Batch.of(noise, key=[f"t{at % 8}" for at in range(1000)])))
+    read: list[str] = []
+
+    def note(operation: str, request: Any) -> None:
+        if operation == "GetObject":
+            read.append(request.url.split("/")[5])
+
+    aws.calls.intercept = note
+    assert topics.erase("tagged", None, Match("t0")).deleted == 500
+    assert read.count("wal") == 4, "the payloads"
+    read.clear()
+    assert topics.erase("tagged", 2, Match("t1")).deleted == 0
+    assert topics.erase("tagged", None, Match("t2", is_prefix=True)).deleted == 500
+    aws.calls.intercept = None
+    assert read.count("wal") == 0
+    assert read.count("dead") == 2, "the removed records: a root and a page"
 
 
 def test_a_refusal_looks_once_and_writes_nothing(aws: Deployment) -> None:
