@@ -101,7 +101,12 @@ def expire(
 
 def times_of(row: Row, rows: Rows) -> Callable[[int], int]:
     """Returns a function that returns the append time of a record."""
-    return lambda offset: rows.page(row, offset, 1, 1)[0].time_ms
+
+    def time_of(offset: int) -> int:
+        page = rows.page(row, offset, 1, 1)
+        return page[0].time_ms if page and page[0].offset == offset else 0  # it was dropped: as if expired long ago
+
+    return time_of
 
 
 def mark(row: Row, state: LogState, rows: Rows, removed: Gone) -> LogState:

@@ -289,6 +289,8 @@ class Topics(Log):
                     gone.live_at(position, wanted - 1) + 1, position + 2 * max(request.limit, wanted), page.end
                 )
                 found = self._context.page(row, position, through - position, request.max_bytes)
+                if not found or found[0].offset > position:
+                    break  # they were dropped since the state was read: the next page begins with their gap
             there = gone.within(position, found[-1].offset + 1)
             taken = diff.take(found, position, there, own, room, room_bytes)
             records += taken.records
@@ -306,7 +308,7 @@ class Topics(Log):
 
     def _time_of(self, head: Head, offset: int) -> int:
         def read() -> int:
-            return self._context.page(Row(head.log_id, head.config), offset, 1, 1)[0].time_ms
+            return live.times_of(Row(head.log_id, head.config), self._context)(offset)
 
         return self._times.load((head.log_id, head.incarnation, offset), read)
 

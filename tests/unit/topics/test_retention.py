@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from headrace.batch import Batch
+from headrace.batch import Batch, Record
 from headrace.log.control import Asked
 from headrace.log.requests import Head
 from headrace.log.seam import Look, Rows
 from headrace.memory import memory_stores
+from headrace.tables.catalog import Row
 from headrace.topics import erase, live, retention
 from headrace.topics.decide import TopicSurface
 from headrace.topics.errors import TopicFull
@@ -282,3 +283,22 @@ def test_a_write_of_a_group_finds_the_room_of_what_has_expired(topics: Topics, c
     assert [type(one) for one in decision.answers] == [Written, Written], "the first record has expired"
     state = decision.entries[0].state
     assert (state.floor, topic_of(state).live) == (1, 21)
+
+
+def test_a_record_that_was_dropped_since_the_state_was_read_counts_as_expired(
+    topics: Topics, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(topics, "t", ttl_ms=60_000)
+    for _ in range(40):
+        write(topics, "t", b"1")
+        clock.advance(1)
+    clock.advance(25)
+    row, reads = topics._context.pictures.row("t"), topics._context.page
+
+    def page(row: Row, position: int, max_records: int, max_bytes: int) -> list[Record]:
+        return reads(row, max(position, 3), max_records, max_bytes)  # as `Reader.page` does if three were dropped
+
+    monkeypatch.setattr(topics._context, "page", page)
+    time_of = live.times_of(row, topics._context)
+    assert (time_of(2), time_of(3) > 0) == (0, True)
+    assert topics.view("t").earliest_seq == 6

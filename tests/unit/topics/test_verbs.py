@@ -324,3 +324,20 @@ def test_a_topic_that_was_created_again_meanwhile_is_not_removed_as_empty(
     with pytest.raises(NotEmpty):
         topics.remove("t", if_empty=True)
     assert [record.data for record in read(other, "t").records] == [b"2"]
+
+
+@pytest.mark.parametrize("are_any_left", [False, True])
+def test_records_that_are_dropped_during_a_read_are_not_passed_over_in_silence(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, *, are_any_left: bool
+) -> None:
+    put(topics, "t", dedupe_node=True)
+    write(topics, "t", *(b"1" for _ in range(10)), node="me")
+    write(topics, "t", *(b"2" for _ in range(90)))
+    reads = topics._context.page
+
+    def page(row: Row, position: int, max_records: int, max_bytes: int) -> list[Record]:
+        return reads(row, 50, max_records, max_bytes) if are_any_left else []  # as `Reader.page` does then
+
+    monkeypatch.setattr(topics._context, "page", page)
+    found = read(topics, "t", limit=10, nodes=frozenset({"me"}))
+    assert (found.records, found.next_seq) == ([], 10), "the next read finds the floor, and so the gap"
