@@ -211,7 +211,9 @@ class Topics(Log):
                 head = self._context.head(picture)
                 if touch:
                     self._touch(row.log_id)
-                return self._show(row.name, head, clocks.get(row.log_id), is_read=touch, is_exact=False)
+                with suppress(TopicNotFound):  # a queue that ends while its two logs are read
+                    return self._show(row.name, head, clocks.get(row.log_id), is_read=touch, is_exact=False)
+                return None
 
             return [view for view in self._threads.map(show, rows) if view is not None], more
 

@@ -26,7 +26,7 @@
     aftermath   the laws of the recovery
     run         one seed from plan to verdict
     shrink      a smaller plan that fails in the same way
-    mutants     broken variants that the laws must notice; mutated_steps and mutated_sealer hold what they put in place
+    mutants     broken variants that the laws must notice; mutated_steps, _sealer and _topics hold what they put in place
 
 `python -m tests.simulation --help` says how to run it.
 """

@@ -20,14 +20,20 @@ from headrace.log import join as tail
 from headrace.log.commit import Appender, Attempt
 from headrace.manifest import merging
 from headrace.manifest.store import NewestLook
+from headrace.queues import ledger, projection, surface
+from headrace.queues.dead_letter import Burial
+from headrace.queues.ledger import Ledger
+from headrace.queues.verbs import Queues
 from headrace.recovery import names, survey
 from headrace.recovery import plan as recovering
 from headrace.streams import create as creating
 from headrace.streams import verbs as streams
 from headrace.tables.watermarks import Watermark
+from headrace.topics import diff, retention
 from tests.simulation import background
 from tests.simulation import mutated_sealer as sealing
 from tests.simulation import mutated_steps as steps
+from tests.simulation import mutated_topics as topics
 
 Patch = tuple[Any, str, Any]
 
@@ -360,6 +366,45 @@ ALL: dict[str, Mutant] = {
             "profile changed without its row",
             "a listing beside a log",
             (Attempt, "put", steps.put_definition_without_row),
+        ),
+        Mutant("claim without compare-and-set", "two claimers", adapter=topics.claims_overwrite),
+        Mutant(
+            "a lease ends by the reader's clock",
+            "skewed clocks: one time line for all",
+            (ledger, "advance", topics.advance_by_own_clock),
+        ),
+        Mutant(
+            "ack that ignores the deadline", "an ack meets a reclaim", (surface, "ack", topics.ack_after_the_deadline)
+        ),
+        Mutant("snapshot one event behind", "a snapshot and its entry", (Ledger, "_store", topics.store_what_was)),
+        Mutant(
+            "deliveries forgotten when jobs are given back",
+            "a job is delivered without end",
+            (projection, "_given_back", topics.give_back_anew),
+        ),
+        Mutant(
+            "dead letter in two commits",
+            "a dead letter twice, or lost",
+            (Queues, "_bury", topics.bury_in_halves),
+            (Burial, "decide", topics.decide_half),
+        ),
+        Mutant(
+            "floor over a record that lives",
+            "deletes at the front of a topic",
+            (retention, "_raise_floor", topics.raise_floor_over_holes),
+        ),
+        Mutant("delete told as a loss", "deletes are silent", (retention, "remove", topics.remove_as_lost)),
+        Mutant(
+            "caps count the dead",
+            "deletes in a topic with a cap",
+            (retention, "enforce_caps", topics.caps_with_the_dead),
+        ),
+        Mutant("loss that is not told", "a reader behind a cap", (diff, "plan", topics.plan_without_gap)),
+        Mutant("key after its records", "one key, two writers", (Attempt, "put", topics.put_key_later)),
+        Mutant(
+            "jobs with another queue's leases",
+            "a queue is created again under a reader",
+            (Queues, "_leases_of", topics.any_lease_log),
         ),
     )
 }

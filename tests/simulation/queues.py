@@ -279,7 +279,7 @@ class Queues:
     def at_rest(self) -> None:
         """Each dead job is in the dead-letter topic, since the same moment."""
         law = self._law("a job is dead once, and then it is in the dead-letter topic")
-        if set(self.buried_jobs) != set(self.arrived):
+        if self.buried_jobs != self.arrived:
             self._world.broken(law, f"buried={self.buried_jobs} arrived={self.arrived}")
 
     # The engine's projections.
