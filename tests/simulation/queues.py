@@ -15,7 +15,6 @@ from headrace.queues import events
 from headrace.queues.events import Ack, AnyEvent, Claim, Dead, Deal, Dealt, Extend, Join, Nack, Release, Remove
 from headrace.queues.ledger import decode_snapshot, leases_of, restore
 from headrace.queues.projection import Projection, fold
-from headrace.queues.values import ClaimRequest
 from headrace.topics.runs import Runs
 from headrace.wal.state import Entry
 
@@ -321,8 +320,3 @@ class Queues:
 
 def _offsets(flat: tuple[int, ...]) -> list[int]:
     return [offset for first, end in Runs.of_flat(flat) for offset in range(first, end)]
-
-
-def asked_by(request: Any, op_id: int, claim_id: str) -> bool:
-    """Returns whether a claim's id is that of an operation."""
-    return isinstance(request, ClaimRequest) and claim_id.partition(".")[0] == str(op_id)
