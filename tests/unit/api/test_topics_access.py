@@ -28,6 +28,9 @@ ROUTES: list[tuple[str, str, Any, set[str]]] = [
     ("POST", f"{T}/nack", {"node": "n", "seqs": [1]}, {"w", "rw"}),
     ("POST", f"{T}/extend", {"node": "n", "seqs": [1], "lease_ms": 1000}, {"w", "rw"}),
     ("GET", f"{T}/work?node=n", None, {"rw"}),
+    ("POST", f"{T}/search", {"q": "has:tag"}, {"r", "rw"}),
+    ("GET", f"{T}/search", None, {"r", "rw"}),
+    ("PUT", f"{T}/search", {}, {"a"}),
     ("GET", "/v0/metrics", None, {"r", "rw"}),
 ]
 
@@ -54,6 +57,13 @@ def test_a_refusal_names_no_topic_that_is_there(server: Server) -> None:
     absent = ask(server, "GET", f"{ROOT}/nobodys", key="mine")
     assert code(there) == code(absent) == (403, "forbidden")
     assert there.body == absent.body
+
+
+def test_every_route_of_a_topic_is_kept_from_keys_of_other_names(server: Server) -> None:
+    for method, target, body, _ in ROUTES:
+        if target.startswith(T):
+            there = target.replace(T, f"{ROOT}/theirs")
+            assert code(ask(server, method, there, body, "mine")) == (403, "forbidden"), there
 
 
 def test_a_key_sees_the_names_that_it_may_touch(server: Server) -> None:
