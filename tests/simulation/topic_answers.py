@@ -247,7 +247,7 @@ class TopicAnswers:
         return [event for told in self._model.topics.queues.told.values() for event in told]
 
     def _idle(self, log: LogModel) -> str:
-        """Returns fresh jobs that stood there during the whole call. A member of a claim window that comes too late to its
+        """Returns fresh jobs that were there during the whole call. A member of a claim window that comes too late to its
         deal gets none.
         """
         topic: TopicLog = log.topic
@@ -255,8 +255,8 @@ class TopicAnswers:
             return ""
         view = log.at(self._running.start)
         known = range(topic.leases.cursor, view.next_offset if view is not None else 0)
-        stood = [offset for offset in known if not topic.is_gone(offset)]
-        return f"{stood} were there" if stood else ""
+        idle = [offset for offset in known if not topic.is_gone(offset)]
+        return f"{idle} were there" if idle else ""
 
     def settled(self, verb: str, request: SettleRequest, answer: Settled) -> None:
         """What is said to be done was done by this request; what is skipped was not held all the time."""
