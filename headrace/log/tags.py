@@ -19,7 +19,7 @@ from headrace.log.view import RAW, Collector, View
 from headrace.objects import Objects
 from headrace.segment.columns import ColumnCache, Columns
 from headrace.segment.descriptor import Segment
-from headrace.wal.state import Entry
+from headrace.wal.state import Entry, LogState, incarnation_of
 
 _ROUND_BYTES = 16 * 1024 * 1024  # of payloads in the tail that one round reads
 _ROUND_RECORDS = 100_000
@@ -48,8 +48,10 @@ def find(
             at = int(ahead.offsets.searchsorted(position))
             position = int(ahead.offsets[at]) if at < len(ahead.offsets) else until
         if position < until:
-            page = _Facts(reader.columns, tag)
-            position = reader.fill_all(head.log_id, head.config, position, until, None, page)
+            page = _Facts(reader.columns, head, tag)
+            position = page.take_kept(position, until)
+            if position < until:
+                position = reader.fill_all(head.log_id, head.config, position, until, None, page)
             yield from page.found
 
 
@@ -64,33 +66,52 @@ def _ask(reader: Reader, pruner: Pruner, log_id: str, position: int, stop: int, 
 
 
 class _Facts(Collector):
-    """A page being filled with offsets and sizes of the records that meet a condition; full after one segment."""
+    """A page being filled with offsets and sizes of the records that meet a condition; full after one segment,
+    or where it needs no read to go on.
+    """
 
-    def __init__(self, columns: ColumnCache, tag: Tag | None) -> None:
+    def __init__(self, columns: ColumnCache, head: Head, tag: Tag | None) -> None:
         super().__init__(RAW, _ROUND_RECORDS, _ROUND_BYTES)
         self.found: list[tuple[int, int]] = []
         self._columns = columns
+        self._head = head
         self._tag = tag
-        self._is_sealed = False
+        self._is_full = False
 
     @property
     def full(self) -> bool:
         """Whether a segment was looked at, or enough of the tail."""
-        return self._is_sealed or self.size >= self.max_bytes
+        return self._is_full or self.size >= self.max_bytes
+
+    def take_kept(self, position: int, end: int) -> int:
+        """Adds those of the records `[position, end)` that meet the condition, as far as the columns of their entries are
+        kept: then no entry is read. Returns the position after the last record looked at.
+        """
+        while position < end and (columns := self._columns.kept(self._name(position))) is not None:
+            position += self._add(columns, position, position, min(end, position + len(columns.page.sizes)))
+        return position
 
     def holds(self, entry: Entry) -> bool:
         """Returns whether the columns of an entry are kept."""
-        return self._columns.holds(_name(entry))
+        return self._columns.kept(self._name(entry.offset, entry.state)) is not None
 
     def take_entry(self, entry: Entry, first: int, end: int, read: Callable[[], Batch]) -> int:
         """Adds those of the records `[first, end)` of an entry that meet the condition."""
-        columns = self._columns.of_records(_name(entry), read)
+        columns = self._columns.of_records(self._name(entry.offset, entry.state), read)
         self.size += sum(columns.page.sizes)
+        self._is_full = self._columns.kept(self._name(end)) is not None
         return self._add(columns, entry.offset, first, end)
+
+    def _name(self, offset: int, state: LogState | None = None) -> str:
+        """Returns the name of the columns of an entry that begins at an offset. A log that was recovered can have another
+        one there, with a state of a higher incarnation.
+        """
+        incarnation = incarnation_of(self._head.config, state or self._head.state)
+        return f"{self._head.log_id} {incarnation} {offset}"
 
     def take_sealed(self, objects: Objects, segment: Segment, offset: int, max_records: int, _: int) -> int:
         """Adds those of `max_records` consecutive records of a segment that meet the condition."""
-        self._is_sealed = True
+        self._is_full = True
         columns = self._columns.columns(objects, segment)
         return self._add(columns, segment.first_offset, offset, offset + max_records)
 
@@ -104,7 +125,3 @@ class _Facts(Collector):
             sizes = columns.sizes(low, high) if rows else []
             self.found += [(zero + row, sizes[row - low]) for row in rows]
         return end - first
-
-
-def _name(entry: Entry) -> str:
-    return f"{entry.log_id} {entry.slot} {entry.id}"

@@ -2,7 +2,8 @@
 
 Data and meta are columns of the segment; everything else of a record is in the segment's key page. Key pages never
 change, so a process keeps them: then a read costs one ranged GET of data and, in parallel, one of meta if a record of
-the segment has some. The first read of a segment gets its key page in the same round.
+the segment has some. The first read of a segment gets its key page in the same round. Entries that a
+search for keys has read are kept likewise.
 """
 
 from __future__ import annotations
@@ -107,9 +108,9 @@ class ColumnCache:
         """
         return self._kept.load(segment.key, lambda: Columns.of(reader.key_page(objects, segment)))
 
-    def holds(self, name: str) -> bool:
-        """Returns whether `of_records` knows these records."""
-        return self._kept.get(name) is not None
+    def kept(self, name: str) -> Columns | None:
+        """Returns the columns that `of_records` keeps of records; None if it does not."""
+        return self._kept.get(name)
 
     def of_records(self, name: str, read: Callable[[], Batch]) -> Columns:
         """Returns the columns of records that are in no segment, but never change; reads them unless they are kept."""

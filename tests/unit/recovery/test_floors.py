@@ -8,7 +8,7 @@ from functions.sealer.trim import sweep_orphans, trim
 from headrace.batch import Batch
 from headrace.manifest.manifest import Begin
 from headrace.objects import keys
-from headrace.topics.values import Match, WriteRequest, topic_of
+from headrace.topics.values import DiffRequest, Match, WriteRequest, topic_of
 from headrace.topics.verbs import Topics
 from tests.unit.recovery.world import AGE_S, Ruins
 
@@ -99,6 +99,23 @@ def test_a_missing_object_that_the_state_names_is_an_error() -> None:
     world.objects.delete([key])
     (found,) = world.verify().findings
     assert (found.kind, found.severity, found.where) == ("object.missing", "error", key)
+
+
+def test_a_delete_by_tag_takes_what_a_recovered_log_has_at_an_offset() -> None:
+    world = Ruins()
+    topics = Topics(world.stores)
+    topics.append("t", WriteRequest(records=Batch.of([b"0", b"1"], key="a")))
+    world.seal(topics.head("t").log_id)
+    topics.append("t", WriteRequest(records=Batch.of([b"2", b"3"], key="a")))
+    assert topics.erase("t", None, Match("b")).deleted == 0
+    cache = topics._reader.columns
+    world.lose_tables()
+    world.recover()
+    topics = Topics(world.stores)
+    topics._reader.columns = cache
+    topics.append("t", WriteRequest(records=Batch.of([b"2", b"3"], key=["b", "a"])))
+    assert topics.erase("t", None, Match("b")).deleted == 1
+    assert [one.data for one in topics.diff("t", DiffRequest(0)).records] == [b"0", b"1", b"3"]
 
 
 def test_a_missing_or_damaged_page_of_removed_records_is_an_error() -> None:
