@@ -58,7 +58,9 @@ class Crew:
             error = self.random.choice((StoreTimeout, StoreThrottled))
             process.wal.fail("commit", error, after=error is StoreTimeout and self.random.random() < 0.5)
         elif self.random.random() < 0.25:
-            process.wal.on("commit", lambda: self._do(self.processes[(number + 1) % 3]))
+            other = self.processes[(number + 1) % 3]
+            other.wal.heal()  # or it might have work of the first one in its own middle, which would wait for itself
+            process.wal.on("commit", lambda: self._do(other))
         self._do(process)
 
     def _do(self, process: Process) -> None:
