@@ -265,7 +265,7 @@ ALL: dict[str, Mutant] = {
         Mutant(
             "create that is not announced",
             "a create dies, or loses its race, after it put its payload",
-            (Attempt, "_put_object", lambda self, key, data: self._context.stores.objects.put(key, data)),
+            (Attempt, "_announce", lambda self, key: None),
         ),
         Mutant(
             "audit overlooks what was not sealed",
