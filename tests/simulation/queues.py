@@ -235,7 +235,7 @@ class Queues:
                     self._fails(law, f"{offset} {request} {queue.done.get(offset)}")
             else:
                 self._expired(queue, offset, event)
-            queue.finish(offset, "deleted", step)
+            queue.finish(offset, "deleted" if isinstance(request, Erase) else "expired", step)
             queue.touched[offset] = step
         effects[op_id].append(Effect(queue.jobs, "erase", 0, 0, deleted))
 

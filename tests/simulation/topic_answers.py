@@ -170,8 +170,14 @@ class TopicAnswers:
         lives = [one for one in range(cursor, gap.last) if not self._is_gone(topic, one)]
         if lives:
             return f"{gap} has {lives}, which live"
-        is_lost = any(topic.is_gone(one) == LOST or self._may_be_expired(topic, one) for one in range(gap.last))
-        return "" if is_lost else f"{gap}, and nothing was lost"
+        if any(self._is_lost(topic, one) for one in range(gap.last)):
+            return ""
+        return f"{gap}, and nothing was lost"
+
+    def _is_lost(self, topic: TopicLog, offset: int) -> bool:
+        """Whether a reader must learn of a record: a cap took it, or its time was over, perhaps when a worker came to it."""
+        lapsed = topic.leases is not None and topic.leases.done.get(offset, ("", 0))[0] == "expired"
+        return lapsed or topic.is_gone(offset) == LOST or self._may_be_expired(topic, offset)
 
     def _delivered(self, topic: TopicLog, request: DiffRequest, page: DiffPage, begin: int) -> str:
         start = self._running.start
