@@ -175,7 +175,7 @@ class TopicAnswers:
         return f"{gap}, and nothing was lost"
 
     def _is_lost(self, topic: TopicLog, offset: int) -> bool:
-        """Whether a reader must learn of a record: a cap took it, or its time was over when a worker came to it, or is now."""
+        """Whether a reader must learn of a record: a cap took it, or its time was over for a worker or is now."""
         lapsed = topic.leases is not None and topic.leases.done.get(offset, ("", 0))[0] == "expired"
         return lapsed or topic.is_gone(offset) == LOST or self._may_be_expired(topic, offset)
 
