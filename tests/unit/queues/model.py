@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from headrace.queues import events
 from headrace.queues.events import AnyEvent
 from headrace.queues.projection import JOIN_MS
@@ -122,3 +124,38 @@ def offsets(jobs: events.Flat) -> list[int]:
 def flat(jobs: list[int]) -> events.Flat:
     """Returns offsets as runs."""
     return Runs.of_offsets(jobs).flat()
+
+
+def replay(found: list[AnyEvent], end: int, most: int) -> Model:
+    """Applies the events of a queue with `end` jobs to a model, which must allow each of them.
+
+    Args:
+        most: how often a job may be delivered.
+    """
+    model = Model()
+    model.produce(end)
+    for number, event in enumerate(found):
+        if number == 0:
+            event = replace(event, lost=None)  # it tells of the jobs log's incarnation
+        assert event.lost is None, "the jobs log was not recovered"
+        assert event.at >= model.now_ms, "time went back"
+        model.pass_time(event.at)
+        for at in range(event.floor):
+            model.jobs[at].state = "done"
+        match event:
+            case events.Claim() | events.Deal():
+                hands = (event,) if isinstance(event, events.Claim) else event.hands
+                claimable = set(model.claimable())
+                for hand in hands:
+                    assert claimable.issuperset(offsets(hand.jobs)), "a job that another holds, or that is done"
+                    claimable -= set(offsets(hand.jobs))
+                    assert all(model.jobs[at].deliveries < most for at in offsets(hand.jobs)), "once too often"
+            case events.Ack() | events.Nack() | events.Extend() | events.Release():
+                assert set(model.held(event.node)).issuperset(offsets(event.jobs)), "a job that the worker has not"
+            case events.Dead():
+                assert set(model.claimable()).issuperset(offsets(event.jobs))
+                assert all(model.jobs[at].deliveries == most for at in offsets(event.jobs))
+            case events.Remove():
+                assert all(model.jobs[at].state != "done" for at in offsets(event.jobs))
+        model.apply(event)
+    return model

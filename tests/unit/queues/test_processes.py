@@ -10,7 +10,6 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from headrace.errors import HeadraceError, StoreThrottled, StoreTimeout
 from headrace.queues import events
@@ -18,7 +17,7 @@ from headrace.queues.projection import advance
 from headrace.queues.values import ClaimRequest, SettleRequest
 from headrace.topics.values import DiffRequest, TopicConfig
 from tests.support.clocks import ManualClock
-from tests.unit.queues.model import Model, offsets
+from tests.unit.queues.model import offsets, replay
 from tests.unit.queues.world import Process, World, seqs
 
 MOST = 3  # deliveries
@@ -94,37 +93,6 @@ class Crew:
             return
 
 
-def replay(found: list[events.AnyEvent], end: int) -> Model:
-    """Applies events to a model, which must allow each of them."""
-    model = Model()
-    model.produce(end)
-    for number, event in enumerate(found):
-        if number == 0:
-            event = replace(event, lost=None)  # it tells of the jobs log's incarnation
-        assert event.lost is None, "the jobs log was not recovered"
-        assert event.at >= model.now_ms, "time went back"
-        model.pass_time(event.at)
-        for at in range(event.floor):
-            model.jobs[at].state = "done"
-        match event:
-            case events.Claim() | events.Deal():
-                hands = (event,) if isinstance(event, events.Claim) else event.hands
-                claimable = set(model.claimable())
-                for hand in hands:
-                    assert claimable.issuperset(offsets(hand.jobs)), "a job that another holds, or that is done"
-                    claimable -= set(offsets(hand.jobs))
-                    assert all(model.jobs[at].deliveries < MOST for at in offsets(hand.jobs)), "once too often"
-            case events.Ack() | events.Nack() | events.Extend() | events.Release():
-                assert set(model.held(event.node)).issuperset(offsets(event.jobs)), "a job that the worker has not"
-            case events.Dead():
-                assert set(model.claimable()).issuperset(offsets(event.jobs))
-                assert all(model.jobs[at].deliveries == MOST for at in offsets(event.jobs))
-            case events.Remove():
-                assert all(model.jobs[at].state != "done" for at in offsets(event.jobs))
-        model.apply(event)
-    return model
-
-
 @pytest.mark.parametrize("jitter_ms", [0, 20])
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32), st.integers(5, 60))
@@ -136,7 +104,7 @@ def test_whatever_happens_each_job_has_one_holder_and_ends_once(jitter_ms: int, 
     _, records = cold.leases()
     found = [events.decode(data, "test") for data in records]
     end = cold.queues.head("q").state.next_offset
-    model = replay(found, end)
+    model = replay(found, end, MOST)
     projection = cold.folded()
     assert advance(projection, model.now_ms).counts(end) == (
         model.count("ready"),
