@@ -148,7 +148,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
 def live(server: DevServer) -> None:
     """The life of streams: written, sealed, trimmed, searched, indexed, forked, closed, expired, deleted, purged."""
     with httpx.Client(base_url=f"{server.url}/v1/stream/", timeout=30) as http:
-        doomed = [*make_fork_of_deleted(http), make_doomed(http)]
+        doomed = [*make_fork_of_deleted(http), make_doomed(server, http)]
         orders = Indexed(server, http, "orders")
         assert http.put("large", json={"text": secrets.token_hex(200_000)}, headers=JSON).status_code == 201
         unborn = leave_unborn(orders)
@@ -179,6 +179,9 @@ def live(server: DevServer) -> None:
         orders.pipeline.client("s3").put_object(Bucket=orders.pipeline.settings["HEADRACE_BUCKET"], Key=orphan)
         run_in_role(server, "indexer", "tests.e2e.late_indexer", orders.log_id, logs[0])
         eventually(lambda: not orders.pipeline.keys(f"logs/{unborn}/"), "what a create left that failed stays")
+    with stores_of(server.state) as stores:
+        now_ms = stores.clock.now_ms()
+        eventually(lambda: not list(stores.wal.unpurged(now_ms)), "what is purged last stays, or the topic")
 
 
 def live_in_topics(server: DevServer) -> None:
@@ -239,7 +242,7 @@ def leave_slot(server: DevServer) -> None:
         eventually(lambda: not list(stores.sessions.expired(now_ms)), "an expired slot is not freed")
 
 
-def make_doomed(http: httpx.Client) -> str:
+def make_doomed(server: DevServer, http: httpx.Client) -> str:
     """Makes a stream with something of everything and deletes it; returns its name."""
     assert http.put("doomed", headers={**JSON, "Stream-TTL": "1h"}).status_code == 201
     assert http.post(
@@ -257,7 +260,7 @@ def make_doomed(http: httpx.Client) -> str:
     large = {**change, "value": {"text": secrets.token_hex(200_000)}}
     assert http.post("doomed", json=large, headers=JSON).is_success
     assert len(http.get("doomed").json()) == 11
-    time.sleep(3)  # it is sealed, with its payload in the bucket
+    eventually(lambda: Pipeline(server).of("doomed").published == 11, "doomed is not sealed, with its payload")
     assert http.delete("doomed").status_code == 204
     return "doomed"
 
@@ -276,7 +279,7 @@ def make_fork_of_deleted(http: httpx.Client) -> list[str]:
     """Deletes a stream that has a fork, which expires by the sweep; returns both names."""
     assert http.put("source", headers=JSON).status_code == 201
     assert http.post("source", json=[1, 2], headers=JSON).is_success
-    fork = {**JSON, "Stream-Forked-From": "/v1/stream/source", "Stream-TTL": "2"}
+    fork = {**JSON, "Stream-Forked-From": "/v1/stream/source", "Stream-TTL": "5"}
     assert http.put("branch", headers=fork).status_code == 201
     assert http.post("branch", json=[3], headers={**JSON, "Stream-Closed": "true"}).is_success
     assert http.get("branch").json() == [1, 2, 3]
