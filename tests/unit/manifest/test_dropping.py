@@ -13,11 +13,13 @@ from headrace.manifest import dropping
 from headrace.manifest import manifest as manifests
 from headrace.manifest.dropping import is_removable, is_worth
 from headrace.manifest.invariants import check
-from headrace.manifest.manifest import Begin, Manifest, Replaced, decode, encode
+from headrace.manifest.manifest import Begin, Manifest, ManifestPage, Replaced, decode, encode
 from headrace.manifest.store import ManifestStore
 from headrace.objects import keys
 from headrace.objects.memory import MemoryObjects
-from tests.unit.manifest.samples import START_MS, controlled, grown
+from headrace.recovery.bucket import segments_of
+from headrace.recovery.report import Notes
+from tests.unit.manifest.samples import LOG, START_MS, controlled, grown
 
 NOW_MS = START_MS + 1_000_000
 
@@ -79,6 +81,36 @@ def test_what_is_left_is_found_and_what_is_gone_is_not(monkeypatch: pytest.Monke
     after = replace(after, state=replace(state, append_time_ms=after.state.append_time_ms))
     check(emptied, after)
     assert [one.number for one in store.segments_from(after, 0)] == [40]
+
+
+def test_a_dropped_page_within_a_page_that_stays_is_never_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifests, "PAGE_SEGMENTS", 2)
+    monkeypatch.setattr(manifests, "FAN_OUT", 2)
+    objects = MemoryObjects()
+    whole: Manifest | None = None
+    for _ in range(8):
+        whole = grown(whole, 5, objects=objects)
+    assert whole is not None
+    store = ManifestStore(objects)
+    segments = list(store.segments_from(whole, 0))
+    outer = whole.pages[0]
+    gone, kept = store.parts(outer)
+    assert isinstance(gone, ManifestPage) and isinstance(kept, ManifestPage)
+    manifest = drop(store, floored(whole, kept.first_offset))
+    assert manifest.pages[0] == outer
+    objects.delete([gone.key])
+    left = segments[kept.first_number :]
+    cold = ManifestStore(objects)
+    assert list(cold.segments_from(manifest, 0)) == left
+    assert list(cold.segments_before(manifest, whole.end_offset)) == left[::-1]
+    for segment in segments:
+        assert cold.segment_for_time(manifest, segment.max_time_ms) == (segment if segment in left else left[0])
+    notes = Notes(LOG)
+    assert segments_of(objects, notes, manifest)[0] == left
+    assert notes.findings == []
+    objects.delete([kept.key])
+    segments_of(objects, notes, manifest)
+    assert [(one.kind, one.where) for one in notes.findings] == [("page.missing", kept.key)]
 
 
 def test_a_manifest_of_which_nothing_was_dropped_keeps_its_bytes() -> None:
