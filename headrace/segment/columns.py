@@ -146,6 +146,6 @@ class ColumnCache:
         )
         meta = [one or None for one in metas[0]] if metas else [None] * len(data)
         ends = list(accumulate(len(one) + len(other or b"") for one, other in zip(data, meta, strict=False)))
-        count = bisect.bisect_left(ends, max(max_bytes, 1)) + 1
+        count = bisect.bisect_left(ends, max_bytes) + 1
         count = min(count, len(ends))
         return known.batch(start_offset - segment.first_offset, data[:count], meta[:count])

@@ -235,7 +235,7 @@ def decode(
         skip = 0
         at += pages.sizes[page]
     ends = list(accumulate(map(len, found)))
-    return found[: min(max(max_records, 1), bisect.bisect_left(ends, max(max_bytes, 1)) + 1)]
+    return found[: min(max(max_records, 1), bisect.bisect_left(ends, max_bytes) + 1)]
 
 
 def _split(body: bytes, count: int, where: str) -> list[bytes]:

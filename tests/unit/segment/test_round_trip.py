@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headrace.batch import EMPTY, Record
 from headrace.objects.memory import MemoryObjects
 from headrace.segment import writer
+from headrace.segment.columns import ColumnCache
 from headrace.segment.reader import find_time, read_data, rows_of_key
 from tests.support.builders import batch_of
 from tests.support.examples import examples
@@ -63,6 +64,16 @@ def test_every_start_offset_reads_right_with_one_ranged_get() -> None:
             assert found == expected(content, record.offset, max_records, max_bytes)
             assert len(objects.ranges) == 1
             assert not objects.gets
+
+
+@pytest.mark.parametrize("datas", [[b"", b""], [b"", b"a", b""], [b"a", b"", b""]])
+def test_a_read_without_room_returns_one_record_empty_or_not(datas: list[bytes]) -> None:
+    content, objects = records(datas), MemoryObjects()
+    segment = stored(content, objects)
+    assert read_data(objects, segment, 0, EVERYTHING, 0) == datas[:1]
+    assert read_data(objects, segment, 1, EVERYTHING, 0) == datas[1:2]
+    columns = ColumnCache().read(objects, segment, 0, EVERYTHING, 0)
+    assert list(columns.slices()) == datas[:1]
 
 
 def test_a_small_read_fetches_few_pages() -> None:
