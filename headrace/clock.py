@@ -12,7 +12,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from email.utils import parsedate_to_datetime
@@ -166,7 +166,8 @@ class Threads:
 
     def map(self, call: Callable[[A], B], items: Sequence[A]) -> list[B]:
         """Calls a function for each item in parallel, and returns the results in the order of the items. Raises the error
-        of the first failed call; calls that were not begun by then are not made.
+        of the first failed call; calls that were not begun by then are not made, and those under way end first: a process
+        that is frozen after its answer must not finish them later.
 
         `call` must not use the same threads: it would wait for those that it occupies.
         """
@@ -182,6 +183,7 @@ class Threads:
         finally:
             for one in running:
                 one.cancel()
+            wait(running)
 
 
 MAX_TRIES = 24  # conflicts with other writers before 429; each costs a write unit of the log's partition

@@ -93,3 +93,21 @@ def test_of_two_deadlines_the_sooner_counts() -> None:
             late()
         late()
     late()
+
+
+def test_a_call_that_fails_waits_for_those_under_way() -> None:
+    begun, raised, ended = threading.Event(), threading.Event(), []
+
+    def put(name: str) -> None:
+        if name == "fails":
+            assert begun.wait(10)
+            raise ValueError(name)
+        begun.set()
+        raised.wait(0.2)  # returns at once if the error is raised first
+        ended.append(name)
+
+    with pytest.raises(ValueError, match="fails"):
+        Threads(2, "pool").map(put, ["fails", "slow", "never"])
+    found = list(ended)
+    raised.set()
+    assert "slow" in found
