@@ -81,7 +81,7 @@ class Tables(Construct):
             "Sessions",
             partition_key=_text("id"),
             sort_key=_text("part"),
-            # Rows that are counted have none: they go together with their counts.
+            # Of read clocks. Rows that are counted have none: they go together with their counts.
             time_to_live_attribute="expires_at",
         )
         self.sessions.add_global_secondary_index(

@@ -4,13 +4,14 @@ Guarantees that every adapter keeps:
  1. `commit` writes the rows of all its guards, or none. A slot comes and goes in one transaction with its counts, so what
     is counted is there, and is freed exactly once: by who took it, or by anyone after its deadline.
  2. `counts` is strongly consistent. `expired` and `clocks` may lag by a moment.
- 3. A read clock only rises.
+ 3. A read clock only rises. It may be forgotten `CLOCK_KEPT_S` after the read.
 
 Sessions in DynamoDB. Table `sessions`: `id` S (hash), `part` S (range). A counter's shard is the item `count#<what>`,
-`<shard>` with `held` N (`headrace.tables.counters`). A read clock is `clock#<log id>`, `-` with `read_ms` N. A slot is
-`slot#<id>`, `-` with `counts` L (the shards that it occupies: `<what>#<shard>`), `expiry_shard` S and `expires_at_ms` N,
-the keys of the sparse index `expiry`. DynamoDB removes by itself the rows with `expires_at`; slots have none, because it
-would not free what they count.
+`<shard>` with `held` N (`headrace.tables.counters`). A read clock is `clock#<log id>`, `-` with `read_ms` N and
+`expires_at` N (Unix seconds): a reader may write it after its log was purged, and nobody would remove it then. A slot
+is `slot#<id>`, `-` with `counts` L (the shards that it occupies: `<what>#<shard>`), `expiry_shard` S and
+`expires_at_ms` N, the keys of the sparse index `expiry`. DynamoDB removes by itself the rows with `expires_at`; slots
+have none, because it would not free what they count.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
 
 EXPIRY = "expiry"
 EXPIRY_SHARDS = "0123"  # 2,000 slots can come and go in a second: each does so in one partition of the index
+CLOCK_KEPT_S = 90 * 86400
 _WHOLE = "-"  # the range key of what has one row
 _EXPIRED_PAGE = 100
 
@@ -231,9 +233,9 @@ class DynamoSessions:
         arguments = {
             "TableName": self._table,
             "Key": _key("clock", log_id),
-            "UpdateExpression": "SET read_ms = :now",
+            "UpdateExpression": "SET read_ms = :now, expires_at = :end",
             "ConditionExpression": "attribute_not_exists(read_ms) OR read_ms < :now",
-            "ExpressionAttributeValues": {":now": n(now_ms)},
+            "ExpressionAttributeValues": {":now": n(now_ms), ":end": n(now_ms // 1000 + CLOCK_KEPT_S)},
         }
         try:
             self._store.call("UpdateItem", arguments)

@@ -11,11 +11,14 @@ from headrace.errors import LimitReached
 from headrace.memory import memory_stores
 from headrace.tables.catalog import MarkEnded, PutRow, Row
 from headrace.tables.counters import SHARDS, Count, SetShard, one_less, one_more, part_of, put_counted, usual_shard
-from headrace.tables.sessions import DropSlot, PutSlot, Slot, freeing, taking
+from headrace.tables.dynamodb import Store
+from headrace.tables.items import n, s
+from headrace.tables.sessions import CLOCK_KEPT_S, DropSlot, DynamoSessions, PutSlot, Slot, freeing, taking
 from headrace.tables.slots import Limit, free, free_expired, take
 from headrace.wal import Committed, GuardRefused
 from headrace.wal.state import LogConfig, LogState
 from tests.contract.conftest import Ports
+from tests.support.aws import create_tables
 from tests.support.builders import first_entry, log_id
 
 
@@ -264,6 +267,16 @@ def test_a_read_clock_only_rises(ports: Ports) -> None:
     ports.sessions.touch(other, 5)
     assert ports.sessions.clocks([log, unread, other, log]) == {log: 3_000, other: 5}
     assert ports.sessions.clocks([]) == {}
+
+
+def test_a_read_clock_that_is_written_after_the_purge_ends_by_itself(store: Store) -> None:
+    tables, log = create_tables(), log_id()
+    sessions = DynamoSessions(store, tables)
+    for now_ms in (1_000, 5_000, 3_000):
+        sessions.touch(log, now_ms)
+    key = {"id": s(f"clock#{log}"), "part": s("-")}
+    (item,) = store.get_all(tables["sessions"], [key])
+    assert item["expires_at"] == n(5 + CLOCK_KEPT_S)
 
 
 def test_read_clocks_of_many_logs_come_in_batches(ports: Ports) -> None:
