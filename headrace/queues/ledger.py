@@ -24,7 +24,7 @@ from headrace.queues import events
 from headrace.queues.events import AnyEvent, Flat, Join, Lost
 from headrace.queues.projection import Back, Grant, Projection, advance, apply, fold, lose, rise
 from headrace.topics.runs import Runs
-from headrace.topics.values import MAX_PAGE_BYTES
+from headrace.topics.values import MAX_PAGE_BYTES, topic_of
 from headrace.wal.state import Extension, LogState, TimeRun, incarnation_of
 
 INLINE_BYTES = 512  # of a projection in the state: every entry has it
@@ -71,8 +71,8 @@ class LeaseState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
         front: as in the projection: no reader needs the jobs log below it.
         projection: the projection; None if it is in a snapshot, or no event came yet.
         base: the snapshot, and with the events after it the projection; None if there is none.
-        lapsed: the offset after the last job that was passed over because its TTL was over: readers of the jobs log must
-            learn of these, unlike of done jobs.
+        lapsed: the offset after the last job that was passed over because its TTL was over, or that the jobs log lost to a
+            cap or the TTL: readers whose picture of the jobs log is older must learn of these, unlike of done jobs.
     """
 
     digest: str = ""
@@ -221,7 +221,7 @@ class Ledger:
         self._points = points
         self._stored = points.load(leases, rows)
         self.lost = lost_since(self._stored, jobs)
-        self.lapsed = lapsed_of(leases.state, self.lost)
+        self.lapsed = max(lapsed_of(leases.state, self.lost), topic_of(jobs.state).evict_floor)
         self.now = bring_up(self._stored, jobs, now_ms)
 
     @property
@@ -300,8 +300,8 @@ def bring_up(projection: Projection, jobs: Look, now_ms: int) -> Projection:
 
 
 def lapsed_of(leases: LogState, lost: Lost | None) -> int:
-    """Returns the offset after the last job that was passed over because its TTL was over, given what recoveries of the
-    jobs log have lost since.
+    """Returns the offset after the last job of which readers must learn that it is lost (`LeaseState.lapsed`), given what
+    recoveries of the jobs log have lost since.
     """
     lapsed = leases_of(leases).lapsed
     return lapsed if lost is None else min(lapsed, lost.end)

@@ -44,7 +44,8 @@ def plan(cursor: int, state: LogState, live: LogState, gone: Offsets) -> Plan:
 
 def _reason(cursor: int, before: TopicState, now: TopicState) -> Reason:
     """Returns what took the records that the reader misses: as far as known, and only informative."""
-    return "ttl" if cursor >= before.evict_floor else now.cause or "ttl"
+    is_expired = cursor >= before.evict_floor and before.config.ttl_ms
+    return "ttl" if is_expired else now.cause or "ttl"
 
 
 class Taken(NamedTuple):

@@ -169,9 +169,12 @@ def lose(state: LogState, end: int, removed: Callable[[], Offsets], cause: Loss,
 
 
 def lapse(state: LogState, end: int) -> LogState:
-    """Returns the state as readers are to see it if the last record below offset `end` was lost to the TTL."""
+    """Returns the state as readers are to see it if the last record below offset `end` was lost to the TTL, or to a cap of
+    a topic without one.
+    """
     topic = topic_of(state)
-    return replace(state, extension=_lost(topic, end, "ttl")) if end > topic.evict_floor else state
+    cause: Loss = "ttl" if topic.config.ttl_ms else "cap"
+    return replace(state, extension=_lost(topic, end, cause)) if end > topic.evict_floor else state
 
 
 def _lost(topic: TopicState, end: int, cause: Loss) -> TopicState:

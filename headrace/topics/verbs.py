@@ -58,7 +58,7 @@ class Hidden(NamedTuple):
     Attributes:
         runs: those that are done, so that no reader gets them.
         counts: counts the others.
-        lapsed: the offset after the last one that was done because its TTL was over, of which readers must learn.
+        lapsed: the offset after the last one that was lost to a cap or the TTL, of which readers must learn.
     """
 
     runs: Runs = NONE

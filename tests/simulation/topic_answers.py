@@ -189,8 +189,6 @@ class TopicAnswers:
             record = got.pop(offset, None)
             if record is None:
                 how = topic.is_gone(offset)
-                if how == LOST and topic.leases is not None and not topic.is_gone(offset, start):
-                    continue  # meanwhile: the lease log, which was read later, does not say how a job has ended
                 if how not in (DELETED, "done") and not (own and topic.records[offset].node in request.nodes):
                     return f"{offset} is left out: {how or 'it lives'}"
             elif record != topic.records[offset]:
