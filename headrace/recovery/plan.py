@@ -14,7 +14,7 @@ from headrace.recovery.names import Names
 from headrace.recovery.report import Loss, Status
 from headrace.recovery.survey import Facts
 from headrace.tables.catalog import Row
-from headrace.wal.state import SLOT_SPAN, Entry, LogConfig, LogState, Recovery, first_slot, incarnation_of
+from headrace.wal.state import SLOT_SPAN, Entry, LogConfig, LogState, Recovery, begin, first_slot, incarnation_of
 
 _ENDED = SLOT_SPAN - 1000  # where the entry of a purged log is: behind every entry that it had
 
@@ -203,12 +203,13 @@ class _Planner:
         if tombstone is not None:
             return LogState(next_offset=tombstone.next_offset)
         ancestors = [self._by_id[ancestor.log_id].state for ancestor in self._config.lineage]
-        return LogState(
+        state = LogState(
             next_offset=self._config.base_offset,
             append_time_ms=max((state.append_time_ms for state in ancestors if state is not None), default=0),
             holds_source=self._config.source is not None,
             definition=self._config.definition,
         )
+        return begin(self._config, state)
 
     def _may_be_published(self) -> bool:
         """Returns whether the log has been published already, or everything that it inherits is, since a fork is never

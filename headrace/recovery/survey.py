@@ -133,14 +133,16 @@ def survey(stores: Stores, progress: Progress = no_progress, threads: Threads = 
         for start in range(0, len(wanted), AT_ONCE):
             progress("surveying", start, len(wanted))
             found |= {one.log_id: one for one in threads.map(looks, wanted[start : start + AT_ONCE])}
-        # Some are met only as what is under another log's name, as companions, or as sources.
+        # Some are met only as what is under another log's name, as companions, or as sources; of others the bucket has
+        # objects, but only a log that was looked at beside them tells what they are.
         known = [one.row for one in found.values() if one.row is not None]
         known += [
             Row(one.log_id, one.config) for one in found.values() if one.config is not None and not one.config.role
         ]
         rows = {log.log_id: log for row in known for log in row.logs}
         others = {log_id for one in found.values() if one.config is not None for log_id in others_of(one.config)}
-        wanted = sorted((rows.keys() | others) - found.keys())
+        unexplained = {log_id for log_id in rows if log_id in found and found[log_id].config is None}
+        wanted = sorted(((rows.keys() | others) - found.keys()) | unexplained)
     unread = list(_unread(found, damaged))
     found |= {one.log_id: one for one in unread if one.log_id}
     return [*(found[log_id] for log_id in sorted(found)), *(one for one in unread if not one.log_id)]

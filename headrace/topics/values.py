@@ -10,13 +10,15 @@ import re
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.batch import EMPTY, Batch, Record
+from headrace.definition import COLUMNS
 from headrace.errors import InvalidRequest
 from headrace.objects import keys
 from headrace.tables.counters import TOTAL_BYTES
 from headrace.topics.removed import Root
-from headrace.wal.state import Extension, LogState
+from headrace.wal.state import Extension, LogConfig, LogState
 
 TOPICS = "topics"  # the surface of `/v0/…`
 LEASES = "leases"  # the role of a queue's lease log
@@ -133,6 +135,14 @@ class TopicState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
     base: RemovedRef | None = None
     marks: tuple[Mark, ...] = ()
     reserved: int = 0
+
+    @classmethod
+    def begin(cls, config: LogConfig, state: LogState) -> LogState:
+        """Returns the state of a topic whose own configuration is lost: it has the defaults, but a queue stays one."""
+        if config.surface != TOPICS or config.role:
+            return state
+        topic = TopicConfig(type="queue" if config.companions else "log")
+        return replace(state, definition=COLUMNS, extension=TopicState(topic))
 
     @property
     def counted(self) -> tuple[tuple[str, int], ...]:

@@ -160,6 +160,13 @@ class Extension:
 
     __slots__ = ()
 
+    @classmethod
+    def begin(cls, config: LogConfig, state: LogState) -> LogState:  # noqa: ARG003 - others add something
+        """Returns the state in which a log begins of which nothing is left but its configuration; `state` itself if the
+        log is not of this surface, or begins without an extension.
+        """
+        return state
+
     @property
     def is_final(self) -> bool:
         """Whether no record will ever follow."""
@@ -212,6 +219,13 @@ def decode_extension(_: type, value: Any) -> Any:
         if issubclass(known, msgspec.Struct) and known.__struct_config__.tag == value.get("kind"):
             return msgspec.convert(value, known)
     return ForeignExtension(value)
+
+
+def begin(config: LogConfig, state: LogState) -> LogState:
+    """Returns the state in which a log begins of which nothing is left but its configuration."""
+    for known in Extension.__subclasses__():
+        state = known.begin(config, state)
+    return state
 
 
 class LogState(msgspec.Struct, frozen=True, omit_defaults=True):

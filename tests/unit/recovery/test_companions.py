@@ -59,6 +59,19 @@ def test_every_log_of_a_name_comes_back_as_far_as_it_was_published(sealed: list[
     settle(world)
 
 
+def test_a_companion_that_only_its_own_objects_and_its_main_log_tell_of_comes_back() -> None:
+    world = Ruins()
+    row = fill(world, "")
+    notes = row.log(NOTES)
+    assert notes is not None
+    world.stores.objects.put(keys.payload(notes.log_id, 0, "nonce"), b"of an entry that was lost")
+    world.lose_tables()
+    recovered = world.recovered()
+    assert [recovered[one.log_id].status for one in row.logs] == ["restored", "restored"]
+    assert (records(world, "p"), records(world, ("p", NOTES))) == ([b"1", b"2"], [])
+    assert not world.recover().changed
+
+
 def test_a_name_whose_row_is_lost_gets_it_back() -> None:
     world = Ruins()
     row = fill(world, NOTES)
