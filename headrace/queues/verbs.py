@@ -24,6 +24,7 @@ from headrace.queues.remove import Removal
 from headrace.queues.surface import QueueSurface
 from headrace.queues.values import Claimed, ClaimRequest, Lease, Settled, SettleRequest
 from headrace.tables.catalog import Row
+from headrace.topics import retention
 from headrace.topics.configure import PutRequest
 from headrace.topics.decide import EraseRequest
 from headrace.topics.errors import BatchTooLarge, NotAQueue, TopicNotFound
@@ -167,12 +168,17 @@ class Queues(Topics):
 
     def _prefetch(self, name: str, request: ClaimRequest) -> Claim:
         """Prepares a claim. If, as far as this process knows, the queue has fewer fresh jobs than are asked for, this reads
-        the end of the jobs log with these jobs, so that the claim sees every job that was written before it.
+        the end of the jobs log with these jobs, so that the claim sees every job that was written before it. So it does
+        for a queue that discards old jobs: a claim on an older picture would lease those that a cap has taken since.
         """
         cursor, picture = self._queues.cursors.get(name), self._context.pictures.warm(name)
-        if cursor is None or picture is None or picture.state.next_offset - cursor >= request.max:
+        if picture is None:
             return Claim(request)
-        page = self.records(name, cursor, max_records=request.max, max_bytes=request.max_bytes)
+        is_discarding = retention.is_discarding(topic_of(picture.state).config)
+        if not is_discarding and (cursor is None or picture.state.next_offset - cursor >= request.max):
+            return Claim(request)
+        position = cursor if cursor is not None else picture.state.floor
+        page = self.records(name, position, max_records=request.max, max_bytes=request.max_bytes)
         return Claim(request, page.records, (page.head.log_id, page.head.incarnation), is_fresh=True)
 
     def _is_idle(self, name: str, *, is_stream: bool) -> bool:

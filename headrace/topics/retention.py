@@ -32,6 +32,11 @@ def is_marked(config: TopicConfig) -> bool:
     return bool(config.ttl_ms or config.cap_records or config.cap_bytes)
 
 
+def is_discarding(config: TopicConfig) -> bool:
+    """Returns whether appends discard old records that are over a cap."""
+    return config.discard == "old" and bool(config.cap_records or config.cap_bytes)
+
+
 def cutoff_ms(state: LogState, now_ms: int) -> int | None:
     """Returns the time (epoch ms) before which records have expired; None if the topic has no TTL. A reader whose clock is
     late goes by the newest record's time.

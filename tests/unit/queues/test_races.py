@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.topics.values import DiffRequest, Gap
 from tests.support.clocks import ManualClock
-from tests.unit.queues.world import World
+from tests.unit.queues.world import World, seqs
 
 
 def test_what_a_cap_takes_between_the_two_reads_of_a_diff_is_told() -> None:
@@ -34,3 +34,21 @@ def test_what_the_ttl_takes_between_the_two_reads_of_a_diff_is_told() -> None:
     reader.wal.on("newest", expire)
     page = reader.queues.diff("q", DiffRequest(0))
     assert (page.gap, page.records) == (Gap(1, 3, "ttl", 3), [])
+
+
+def test_a_claim_on_an_older_picture_gets_no_job_that_a_cap_has_taken() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=4, cap_records=4)
+    assert seqs(two.claim("b")) == [1]
+    one.produce(b"5", b"6")
+    assert seqs(two.claim("b")) == [3], "jobs 1 and 2 are gone"
+
+
+def test_a_claim_after_a_view_gets_no_job_that_a_cap_has_taken() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=4, cap_records=4)
+    two.counts()
+    one.produce(b"5", b"6")
+    assert seqs(two.claim("b", 2)) == [3, 4]
