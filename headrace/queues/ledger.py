@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from headrace.batch import Batch
 from headrace.clock import Bounded
-from headrace.errors import Damaged
+from headrace.errors import Damaged, Overloaded
 from headrace.log import seam as rules
 from headrace.log.seam import Draft, Ids, Look, NamedObject, Rows
 from headrace.objects import keys, packed
@@ -29,6 +29,7 @@ from headrace.wal.state import Extension, LogState, TimeRun, incarnation_of
 
 INLINE_BYTES = 512  # of a projection in the state: every entry has it
 MAX_EVENTS = 256  # after a snapshot: some 100 KB of entries in one query, and one large put for as many events
+KEPT_MS = 30 * 86_400_000  # events stay at least so long, and about twice as long at most
 _INLINE_WEIGHT = 12_000  # of a projection in memory above which it surely does not fit into the state
 _REMEMBERED_BYTES = 64 * 1024 * 1024  # of projections of one process
 
@@ -73,6 +74,8 @@ class LeaseState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
         base: the snapshot, and with the events after it the projection; None if there is none.
         lapsed: the offset after the last job that was passed over because its TTL was over, or that the jobs log lost to a
             cap or the TTL: readers whose picture of the jobs log is older must learn of these, unlike of done jobs.
+        kept: an earlier end of the lease log, and the time of the event there (epoch ms): once that is `KEPT_MS` ago, the
+            log's floor rises to it, and segments with the events below can be dropped.
     """
 
     digest: str = ""
@@ -80,6 +83,7 @@ class LeaseState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
     projection: Saved | None = None
     base: Base | None = None
     lapsed: int = 0
+    kept: tuple[int, int] = (0, 0)
 
     def named_objects(self, log_id: str) -> tuple[str, ...]:
         """Returns the key of the snapshot, if there is one."""
@@ -173,9 +177,9 @@ class Points:
 
     def _follow(self, seen: _Point | None, look: Look, rows: Rows) -> _Point | None:
         """Returns the point of a state by the events after one seen before; None if it is not a later one: it is of an
-        older picture, or the log was recovered.
+        older picture, the log was recovered, or the events are too old.
         """
-        if seen is None or seen.offset > look.state.next_offset:
+        if seen is None or not look.state.floor <= seen.offset <= look.state.next_offset:
             return None
         point = _follow(seen, look, rows)
         return point if point.digest == leases_of(look.state).digest else None
@@ -197,6 +201,10 @@ def _follow(point: _Point, look: Look, rows: Rows) -> _Point:
     offset, digest, projection, weight = point
     while offset < look.state.next_offset:
         page = rows.page(look.row, offset, look.state.next_offset - offset, MAX_PAGE_BYTES)
+        if not page or page[0].offset != offset:
+            raise Overloaded(
+                "events of this queue were dropped meanwhile"
+            )  # the picture is old: newer ones need them not
         where = f"log_id={look.log_id} offset={offset}"
         digest = events.chain(digest, [record.data for record in page])
         projection = fold(projection, [events.decode(record.data, where) for record in page])
@@ -268,7 +276,7 @@ class Ledger:
             Draft(
                 self.leases.log_id,
                 "data",
-                replace(grown.state, extension=after),
+                self._age(grown.state, before.kept, after),
                 (batch,),
                 (TimeRun(len(batch), grown.time_ms),),
                 requests,
@@ -289,6 +297,16 @@ class Ledger:
         base = Base(end, ids.nonce(data))
         key = keys.snapshot(self.leases.log_id, base.offset, base.nonce)
         return LeaseState(digest, front, None, base, self.lapsed), (NamedObject(key, data),)
+
+    def _age(self, state: LogState, kept: tuple[int, int], after: LeaseState) -> LogState:
+        """Returns the state with its extension `after` the events. If those before the end `kept` are old, its floor rises
+        to that, though not past a snapshot, which needs the events after it.
+        """
+        if self.at - kept[1] < KEPT_MS:
+            return replace(state, extension=replace(after, kept=kept))
+        floor = min(kept[0], after.base.offset) if after.base is not None else kept[0]
+        after = replace(after, kept=(state.next_offset, self.at))
+        return replace(state, floor=max(state.floor, floor), extension=after)
 
 
 def bring_up(projection: Projection, jobs: Look, now_ms: int) -> Projection:

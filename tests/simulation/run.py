@@ -108,6 +108,7 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (topics, "_EXAMINED", 10),
     (ledger, "INLINE_BYTES", 120),
     (ledger, "MAX_EVENTS", 4),
+    (ledger, "KEPT_MS", 300_000),
     (forget, "JOBS", 4),
     (forget, "CAPPED_JOBS", 2),
     (dead_letter, "MOST", 2),

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from functions.queue import MemoryQueue
 from functions.sealer.context import Context, assemble
 from functions.sealer.seal import seal
 from functions.sealer.trim import sweep_orphans, trim
+from headrace.batch import Record
+from headrace.errors import Overloaded
+from headrace.log.seam import Look
 from headrace.memory import memory_stores
-from headrace.queues.ledger import MAX_EVENTS
+from headrace.objects import keys
+from headrace.queues.ledger import KEPT_MS, MAX_EVENTS, Points
 from headrace.queues.values import SettleRequest
 from headrace.recovery.recover import recover
+from headrace.recovery.verify import verify_all
 from headrace.surfaces import find_dead
+from headrace.tables.catalog import Row
 from headrace.topics.values import LEASES, DiffRequest
 from tests.support.clocks import ManualClock
 from tests.unit.queues.world import Process, World, seqs
@@ -123,6 +131,63 @@ def test_a_process_that_saw_what_a_recovery_took_back_decides_on_what_is_left() 
     assert after.counts() == (60, 240, 0, 300)
     assert after.ack("worker-0", 1, 2, 3).done == (1, 2, 3)
     assert seqs(after.claim("other", 2)) == [241, 242]
+
+
+@pytest.mark.parametrize("workers", [2, 80])
+def test_old_events_leave_the_lease_log(workers: int) -> None:
+    """With a projection in the state, and with one in a snapshot and the events after it."""
+    world, clock = World(**SETTINGS, merge_retire_ms=0), ManualClock()
+    process, reader = world.process(clock), world.process(clock)
+    parts = assemble(process.stores, MemoryQueue())
+    process.create(jobs=400, lease_ms=86_400_000)
+    for number in range(workers):
+        process.claim(f"worker-{number}", 3)
+        process.ack(f"worker-{number}", 3 * number + 2)
+    reader.counts()  # it knows a projection whose events go
+    for _ in range(4):
+        clock.advance(KEPT_MS / 1000)
+        held = seqs(process.claim("again", 1))
+        for number in range(MAX_EVENTS):
+            process.queues.extend("q", SettleRequest("again", tuple(held), lease_ms=80_000_000 + number))
+        publish(process, parts)
+        publish(process, parts)
+    leases = process.queues.head(("q", LEASES))
+    manifest = parts.manifests.newest(leases.log_id, None, 0)
+    assert manifest is not None
+    assert 0 < manifest.begin_offset <= leases.state.floor < leases.state.next_offset - MAX_EVENTS
+    standing = [key for key in process.stores.objects.list(keys.segments(leases.log_id)) if key.endswith(".parquet")]
+    assert len(standing) <= manifest.segment_count - manifest.begin_number
+    assert verify_all(process.stores).findings == ()
+    expected = process.counts()
+    assert reader.counts() == world.process(clock).counts() == expected
+    world.stores = memory_stores(
+        world.stores.settings, clock, objects=world.stores.objects, surfaces=world.stores.surfaces
+    )
+    clock.advance(1)
+    recover(world.stores)
+    assert world.process(clock).counts() == expected
+
+
+def test_events_that_a_picture_needs_and_that_are_dropped_do_not_stop_its_process() -> None:
+    world, clock = World(**SETTINGS), ManualClock()
+    process = world.process(clock)
+    process.create(jobs=300, lease_ms=86_400_000)
+    for number in range(80):
+        process.claim(f"worker-{number}", 3)
+    leases = process.queues.head(("q", LEASES))
+    look = Look(Row(leases.log_id, leases.config), leases.state)
+
+    class Dropped:
+        def page(self, row: Row, position: int, max_records: int, max_bytes: int) -> list[Record]:
+            return process.queues._context.page(
+                row, max(position, 70), max_records - max(0, 70 - position), max_bytes
+            )
+
+        def object(self, key: str, decode: Any) -> Any:
+            return process.queues._context.object(key, decode)
+
+    with pytest.raises(Overloaded, match="dropped"):
+        Points().load(look, Dropped())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ttl_ms", [0, 36_000_000])
