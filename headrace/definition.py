@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
+from headrace import timings
 from headrace.clock import Bounded
 from headrace.errors import Damaged
 from headrace.json import lens, registry, search_config, validate
@@ -165,15 +166,22 @@ COLUMNS = DefinitionRef(0, "columns", 1, GENERIC)
 a new log; it needs no object, and any other definition replaces it.
 """
 
-_OF_COLUMNS = Definition(
-    Registry(
-        current_version=1,
-        schemas={"1": True},
-        boundaries=(Boundary(0, 1),),
-        search=SearchConfig(primary_timestamp_field="ts", fields=COLUMN_FIELDS).document(),
-    ),
-    EMPTY.own,
-)
+TIMINGS = DefinitionRef(0, "timings", 1, GENERIC)
+"""The reference to the built-in definition of a log whose records say what they add to the rollup of `headrace.timings`."""
+
+
+def _of(search: SearchConfig) -> Definition:
+    registry_ = Registry(
+        current_version=1, schemas={"1": True}, boundaries=(Boundary(0, 1),), search=search.document()
+    )
+    return Definition(registry_, EMPTY.own)
+
+
+_BUILT_IN = {
+    "": EMPTY,
+    COLUMNS.nonce: _of(SearchConfig(primary_timestamp_field="ts", fields=COLUMN_FIELDS)),
+    TIMINGS.nonce: _of(timings.SEARCH),
+}
 
 
 def key_of(log_id: str, ref: DefinitionRef | None) -> str:
@@ -187,7 +195,7 @@ def key_of(log_id: str, ref: DefinitionRef | None) -> str:
 
 def built_in(key: str) -> Definition | None:
     """Returns the definition that has no object and this key, by `key_of`; None for any other key."""
-    return {"": EMPTY, COLUMNS.nonce: _OF_COLUMNS}.get(key)
+    return _BUILT_IN.get(key)
 
 
 def encode(definition: Definition) -> bytes:

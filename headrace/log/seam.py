@@ -13,6 +13,7 @@ companions, forks. They are pure functions, as decisions are: nothing here reads
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -335,11 +336,14 @@ def name_companions(config: LogConfig, content_types: Mapping[str, str], ids: Id
     return replace(config, companions=tuple(companions))
 
 
-def create_companions(row: Row) -> tuple[Draft, ...]:
+def create_companions(row: Row, definitions: Mapping[str, DefinitionRef] = MappingProxyType({})) -> tuple[Draft, ...]:
     """Returns the drafts of the first entries of a new row's companions, which are empty logs; they join the commit that
-    creates the main log.
+    creates the main log. `definitions` has the built-in definition of each role that has one.
     """
-    return tuple(Draft(one.log_id, "create", LogState(), config=one.config) for one in row.companions)
+    return tuple(
+        Draft(one.log_id, "create", LogState(definition=definitions.get(one.config.role)), config=one.config)
+        for one in row.companions
+    )
 
 
 def counts_fork(source: Look) -> Draft:

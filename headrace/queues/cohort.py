@@ -65,7 +65,8 @@ def deal(queue: Queue, asked: Dealing) -> Taken | Waiting:
             for member, hand in zip(members, share(members, records), strict=True)
             if hand
         )
-        ledger.add(events.Deal(at=ledger.at, closes=joined.closes_ms, hands=hands, gone=Runs.of_offsets(gone).flat()))
+        dealt = events.Deal(at=ledger.at, closes=joined.closes_ms, hands=hands, gone=Runs.of_offsets(gone).flat())
+        ledger.add(dealt, records)
     return answer(queue, joined.id)
 
 

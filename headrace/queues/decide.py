@@ -156,7 +156,8 @@ def claim(queue: Queue, request: ClaimRequest, claim_id: str) -> Taken:
                 jobs=Runs.of_offsets(record.offset for record in records).flat(),
                 gone=Runs.of_offsets(gone).flat(),
                 connection=request.connection,
-            )
+            ),
+            records,
         )
     elif gone:
         ledger.add(events.Remove(at=ledger.at, jobs=Runs.of_offsets(gone).flat()))

@@ -15,6 +15,7 @@ from hashlib import blake2b
 import msgspec
 
 from headrace.errors import Damaged
+from headrace.timings import Timings
 
 Flat = tuple[int, ...]
 """A set of jobs as `Runs.flat` encodes it."""
@@ -36,11 +37,13 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
         at: when it happened, epoch milliseconds; never before the event before.
         lost: the recovery of the jobs log since the event before; None if there was none.
         floor: the offset below which the jobs log has no records, if it has risen since the event before; else 0.
+        timings: what it adds to the queue's timings; None if it adds nothing. A fold of events ignores it.
     """
 
     at: int
     lost: Lost | None = None
     floor: int = 0
+    timings: Timings | None = None
 
 
 class Claim(Event, frozen=True, tag="claim"):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from headrace.batch import Batch
+from headrace.batch import Batch, Record
 from headrace.clock import Bounded
 from headrace.errors import Damaged, Overloaded
 from headrace.log import seam as rules
@@ -23,6 +23,7 @@ from headrace.objects import keys, packed
 from headrace.queues import events
 from headrace.queues.events import AnyEvent, Flat, Join, Lost
 from headrace.queues.projection import Back, Grant, Projection, advance, apply, fold, lose, rise
+from headrace.queues.timings import measure
 from headrace.topics.runs import Runs
 from headrace.topics.values import MAX_PAGE_BYTES, topic_of
 from headrace.wal.state import Extension, LogState, TimeRun, incarnation_of
@@ -44,7 +45,7 @@ class Saved(msgspec.Struct, frozen=True, array_like=True):
     acked: int
     dead: int
     done: Flat
-    grants: tuple[tuple[str, str, str, int, int, Flat], ...]
+    grants: tuple[tuple[str, str, str, int, int, int, Flat], ...]
     back: tuple[tuple[int, int, Flat], ...]
     joins: tuple[Join, ...]
 
@@ -105,7 +106,7 @@ def save(projection: Projection) -> Saved:
         projection.acked,
         projection.dead,
         projection.done.flat(),
-        tuple((*grant[:5], grant.jobs.flat()) for grant in projection.grants),
+        tuple((*grant[:6], grant.jobs.flat()) for grant in projection.grants),
         tuple((*one[:2], one.jobs.flat()) for one in projection.back),
         projection.joins,
     )
@@ -119,7 +120,7 @@ def restore(saved: Saved) -> Projection:
         saved.front,
         saved.cursor,
         Runs.of_flat(saved.done),
-        tuple(Grant(*grant[:5], Runs.of_flat(grant[5])) for grant in saved.grants),
+        tuple(Grant(*grant[:6], Runs.of_flat(grant[6])) for grant in saved.grants),
         tuple(Back(ready_ms, deliveries, Runs.of_flat(jobs)) for ready_ms, deliveries, jobs in saved.back),
         saved.joins,
         saved.acked,
@@ -247,15 +248,19 @@ class Ledger:
         """The offset after the last job."""
         return self.jobs.state.next_offset
 
-    def add(self, event: AnyEvent) -> None:
-        """Adds an event. The first one also tells what the jobs log has lost since the event before."""
+    def add(self, event: AnyEvent, records: Sequence[Record] = ()) -> None:
+        """Adds an event. The first one also tells what the jobs log has lost since the event before.
+
+        Args:
+            records: the jobs that it leases.
+        """
+        before = self.now
         if not self.events:
-            floor = self.jobs.state.floor
-            is_news = self.lost is not None or floor > self._stored.front
+            floor, before = self.jobs.state.floor, self._stored
+            is_news = self.lost is not None or floor > before.front
             event = replace(event, lost=self.lost, floor=floor if is_news else 0)
-            self.now = apply(self._stored, event)
-        else:
-            self.now = apply(self.now, event)
+        event = replace(event, timings=measure(before, event, {one.offset: one.time_ms for one in records}))
+        self.now = apply(before, event)
         self.events.append(event)
 
     def lapse(self, gone: Sequence[int]) -> None:

@@ -42,6 +42,7 @@ class Grant(NamedTuple):
         node, connection: the worker, and its stream; an empty connection for a poll.
         until_ms: when the lease ends, epoch milliseconds, inclusive.
         deliveries: how often the jobs were delivered, this time included.
+        claimed_ms: when they were claimed, epoch milliseconds.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Grant(NamedTuple):
     connection: str
     until_ms: int
     deliveries: int
+    claimed_ms: int
     jobs: Runs
 
 
@@ -145,7 +147,7 @@ def fold(projection: Projection, events: Iterable[AnyEvent]) -> Projection:
 
 def apply(projection: Projection, event: AnyEvent) -> Projection:
     """Returns the projection after one event."""
-    now = advance(_moved(projection, event), event.at)
+    now = advance(move(projection, event), event.at)
     match event:
         case Claim():
             hand = Dealt(event.id, event.node, event.until, event.jobs, event.connection)
@@ -172,6 +174,13 @@ def apply(projection: Projection, event: AnyEvent) -> Projection:
             return now._replace(grants=_joined([*kept, *(one._replace(until_ms=event.until) for one in taken)]))
         case Configure():
             return now
+
+
+def move(projection: Projection, event: Event) -> Projection:
+    """Returns the projection without what the jobs log has lost since the event before `event`, at either end."""
+    if event.lost is not None:
+        projection = lose(projection, event.lost)
+    return rise(projection, event.floor)
 
 
 def advance(projection: Projection, now_ms: int) -> Projection:
@@ -218,13 +227,6 @@ def rise(projection: Projection, floor: int) -> Projection:
     return _kept(_fronted(projection, floor, projection.done), lambda jobs: jobs.above(floor))
 
 
-def _moved(projection: Projection, event: Event) -> Projection:
-    """Returns the projection with what the jobs log has lost since the event before, at either end."""
-    if event.lost is not None:
-        projection = lose(projection, event.lost)
-    return rise(projection, event.floor)
-
-
 def _kept(projection: Projection, keep: Callable[[Runs], Runs]) -> Projection:
     """Returns the projection with only those leased and returned jobs that `keep` returns."""
     grants = (grant._replace(jobs=keep(grant.jobs)) for grant in projection.grants)
@@ -256,13 +258,14 @@ def _claimed(projection: Projection, hands: Iterable[Dealt]) -> Projection:
     are done (`gone`), so the cursor is behind the last one.
     """
     grants, back, cursor = list(projection.grants), list(projection.back), projection.cursor
+    at = projection.time_ms
     for hand in hands:
         jobs = Runs.of_flat(hand.jobs)
         back, taken = _split_back(back, jobs)
         fresh = jobs.above(projection.cursor)
-        shares = [(one.deliveries + 1, one.jobs) for one in taken]
+        shares = [(one.deliveries + 1, at, one.jobs) for one in taken]
         if fresh:
-            shares.append((1, fresh))
+            shares.append((1, at, fresh))
             cursor = max(cursor, fresh.end)
         grants += (Grant(hand.id, hand.node, hand.connection, hand.until, *share) for share in shares)
     return projection._replace(grants=tuple(grants), back=tuple(back), cursor=cursor)
@@ -311,9 +314,9 @@ def _split_back(back: Iterable[Back], jobs: Runs) -> tuple[list[Back], list[Back
 
 def _joined(grants: Iterable[Grant]) -> tuple[Grant, ...]:
     """Returns the leases with those as one that differ in their jobs alone, in the order of their first ones."""
-    found: dict[tuple[str, str, str, int, int], Runs] = {}
+    found: dict[tuple[str, str, str, int, int, int], Runs] = {}
     for grant in grants:
-        what = grant[:5]
+        what = grant[:6]
         found[what] = found[what].union(grant.jobs) if what in found else grant.jobs
     return tuple(Grant(*what, jobs) for what, jobs in found.items())
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StoreError
 from headrace.index.fetching import RunCache
@@ -156,15 +158,21 @@ class Queues(Topics):
 
     def _ask(self, name: str, request: Any) -> Any:
         """Commits a request to the lease log, perhaps with others of this process, and returns its answer."""
-        try:
+        with self.of_queue(name):
             return self.appender.append((name, LEASES), request).answer
-        except TopicNotFound as error:
-            self._explain(name, error)
 
-    def _explain(self, name: str, error: TopicNotFound) -> NoReturn:
-        """Raises NotAQueue if there is a topic with this name, which has no lease log; else the error."""
-        head = self.head(name)  # it raises the same error if there is none
-        raise NotAQueue(name) if topic_of(head.state).config.type != "queue" else error
+    @contextmanager
+    def of_queue(self, name: str) -> Iterator[None]:
+        """Returns a context in which the error that there is no lease log becomes NotAQueue if there is a topic with this
+        name that is none.
+        """
+        try:
+            yield
+        except TopicNotFound:
+            head = self.head(name)  # it raises the same error if there is none
+            if topic_of(head.state).config.type != "queue":
+                raise NotAQueue(name) from None
+            raise
 
     def _prefetch(self, name: str, request: ClaimRequest) -> Claim:
         """Prepares a claim. If, as far as this process knows, the queue has fewer fresh jobs than are asked for, this reads
@@ -269,10 +277,8 @@ class Queues(Topics):
 
     def _now(self, name: str) -> Projection:
         """Returns who holds what now; costs one query if nothing is due to be read again."""
-        try:
+        with self.of_queue(name):
             leases = self.head((name, LEASES))
-        except TopicNotFound as error:
-            self._explain(name, error)
         return advance(self._load(leases), self._stores.clock.now_ms())
 
     def _load(self, leases: Head) -> Projection:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headrace.definition import COLUMNS
+from headrace.definition import COLUMNS, TIMINGS
 from headrace.errors import InvalidRequest
 from headrace.log import seam as rules
 from headrace.log.requests import JSON
@@ -140,7 +140,7 @@ def _create(
         draft = draft._replace(state=grown, batches=(write.records,), times=times)
     before, last = (old.row, old.state) if old is not None else (None, None)
     guards = put_counted(row, before, lambda: one_more(TOPICS, name, most, rows.counts, ids.refused), last)
-    return (draft, *rules.create_companions(row)), guards
+    return (draft, *rules.create_companions(row, {LEASES: TIMINGS})), guards
 
 
 def _configure(surface: TopicSurface, look: Look, config: TopicConfig, rows: Rows, now_ms: int) -> Decision:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from functions.queue import Message
-from headrace.definition import COLUMNS, Document
+from headrace.definition import COLUMNS, TIMINGS, Document
 from headrace.errors import Damaged, HeadraceError, StoreError
 from headrace.objects import keys, packed
 from headrace.tables.catalog import PutRow
@@ -52,7 +52,7 @@ class Judge(BucketLaws):
         in_chain = world.model.commit(entry, step)
         if world.tracing and not in_chain:
             world.trace(f"   DEAD item: {entry.kind} at {entry.offset}+{entry.slot % 10**9}")
-        if in_chain and entry.kind in ("create", "define") and entry.state.definition != COLUMNS:
+        if in_chain and entry.kind in ("create", "define") and entry.state.definition not in (COLUMNS, TIMINGS):
             self._defines(entry)
         if in_chain and expires and entry.committed_ms < expires:
             self._broken("expiry", f"{entry.log_id} ended at {entry.committed_ms}, due at {expires}")

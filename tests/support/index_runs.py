@@ -23,6 +23,7 @@ from headrace.index.job import Task
 from headrace.index.manifest import IndexManifestStore
 from headrace.log.logs import Log
 from headrace.log.requests import Head
+from headrace.log.seam import Which
 from headrace.log.stores import Stores
 from headrace.objects import Objects
 from headrace.segment.descriptor import Segment
@@ -65,9 +66,9 @@ def make(objects: Objects, tasks: Sequence[Task]) -> list[Run]:
     return made
 
 
-def sealed(stores: Stores, logs: Log, name: str) -> list[Segment]:
-    """Seals everything of a stream's own log; its segments."""
-    head = logs.head(name)
+def sealed(stores: Stores, logs: Log, which: Which) -> list[Segment]:
+    """Seals everything of a log, such as a stream's own; its segments."""
+    head = logs.head(which)
     seal(assemble(stores, MemoryQueue()), head.log_id, force=True)
     return segments_of(stores, head)
 
@@ -79,14 +80,14 @@ def segments_of(stores: Stores, head: Head) -> list[Segment]:
     return [] if manifest is None else list(store.segments_from(manifest, head.config.base_offset))
 
 
-def index(stores: Stores, logs: Log, name: str, *, span: int = 16, skip: int = 0) -> list[Run]:
+def index(stores: Stores, logs: Log, which: Which, *, span: int = 16, skip: int = 0) -> list[Run]:
     """Builds and publishes runs over the published segments that none of the current plan covers.
 
     Args:
         span: segments of a run.
         skip: segments at the end that are left out.
     """
-    head = logs.head(name)
+    head = logs.head(which)
     plan = descriptors.hash_of(logs.definition_of(head))
     store = IndexManifestStore(stores.objects)
     before = store.newest(head.log_id)

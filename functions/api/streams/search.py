@@ -242,21 +242,13 @@ def _aggregate_answer(context: Context, name: str, asked: Any) -> bytes:
 def aggregate_body(name: str, answer: Aggregated) -> bytes:
     """Returns the JSON body of the answer to an aggregate. The buckets in `answer` are JSON text already."""
     request = answer.request
-    coverage = {
-        **answer.coverage.members(lambda position: encode_cursor(answer.head.incarnation, position)),
-        "used_rollups": answer.used_rollups,
-        "indexed_segments": answer.indexed_segments,
-        "scanned_segments": answer.scanned_segments,
-        "scanned_tail_docs": answer.scanned_tail_documents,
-        "index_families_used": list(answer.families),
-    }
     members: dict[str, Any] = {
         "stream": name,
         "rollup": request.rollup.name,
         "from": instants.render(request.window.start_ms),
         "to": instants.render(request.window.end_ms),
         "interval": request.interval,
-        "coverage": coverage,
+        "coverage": answer.members(lambda position: encode_cursor(answer.head.incarnation, position)),
     }
     if answer.explain is not None:
         members["explain"] = answer.explain

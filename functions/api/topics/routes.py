@@ -11,7 +11,7 @@ from starlette.responses import Response
 from functions.api.context import Context
 from functions.api.door import routes
 from functions.api.door.grants import GRANT, grant_of
-from functions.api.topics import appends, health, jobs, search, topics, work
+from functions.api.topics import aggregates, appends, health, jobs, search, topics, work
 from functions.api.topics.calls import PREFIX, Call
 
 _NAME = PREFIX + "{name}"
@@ -37,6 +37,8 @@ def add_routes(app: FastAPI, context: Context) -> None:
         _NAME + "/extend": {"POST": jobs.extend},
         _NAME + "/work": {"GET": work.work},
         _NAME + "/search": {"POST": search.search, "GET": search.show, "PUT": search.configure},
+        _NAME + "/aggregate": {"POST": aggregates.aggregate},
+        _NAME + "/timings": {"POST": aggregates.timings},
         "/v0/health": {"GET": health.health},
         "/healthz": {"GET": health.health},
         "/v0/ready": {"GET": health.ready},

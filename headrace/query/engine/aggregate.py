@@ -18,9 +18,10 @@ from headrace.clock import check_deadline, within_deadline
 from headrace.errors import Damaged
 from headrace.index import docsets, fetching
 from headrace.log.requests import Head
+from headrace.log.seam import Which
 from headrace.objects import ObjectMissing
 from headrace.query.engine import context, grouping
-from headrace.query.engine.context import Coverage, Document, Engine, Promoter, fetch_records, plan_overlay
+from headrace.query.engine.context import Coverage, Cursor, Document, Engine, Promoter, fetch_records, plan_overlay
 from headrace.query.engine.grouping import Int64s, Shape, Sums
 from headrace.query.engine.groups import OfRun, RunGroups, check_size
 from headrace.query.engine.routing_keys import published_segments
@@ -117,13 +118,26 @@ class Aggregated(NamedTuple):
     buckets: list[str]
     explain: dict[str, Any] | None
 
+    def members(self, cursor: Cursor) -> dict[str, Any]:
+        """Returns the JSON members that describe the coverage, and what was read; `cursor` formats an offset."""
+        return {
+            **self.coverage.members(cursor),
+            "used_rollups": self.used_rollups,
+            "indexed_segments": self.indexed_segments,
+            "scanned_segments": self.scanned_segments,
+            "scanned_tail_docs": self.scanned_tail_documents,
+            "index_families_used": list(self.families),
+        }
 
-def aggregate(engine: Engine, name: str, body: Any, budget_ms: int) -> Aggregated:
+
+def aggregate(engine: Engine, which: Which, body: Any, budget_ms: int, *, is_widened: bool = False) -> Aggregated:
     """Answers an aggregate request.
 
     Args:
+        which: the log, such as a stream by its name.
         body: the request's parsed JSON body.
         budget_ms: the time that the request may take.
+        is_widened: whether the request is about all intervals that its window touches, as wholes: groups alone answer that.
 
     Raises:
         InvalidRequest: the request is wrong, or a lens can't promote a record that had to be looked at.
@@ -132,19 +146,18 @@ def aggregate(engine: Engine, name: str, body: Any, budget_ms: int) -> Aggregate
         DeadlineExceeded: the request took longer than `budget_ms`.
     """
     with within_deadline(budget_ms):
-        snapshot = engine.sources.snapshot(name)
-        config = snapshot.definition.search
-        request = rollup_request.parse(body, config)
-        assert config is not None, "else the request is refused"
         try:
-            return _Aggregation(engine, snapshot, config, request).answer()
+            return _answer(engine, engine.sources.snapshot(which), body, is_widened=is_widened)
         except (Damaged, ObjectMissing):
             # Perhaps a run was retired, or a segment merged, and removed since this process read of it.
-            again = engine.sources.snapshot(name, fresh=True)
-            config = again.definition.search
-            request = rollup_request.parse(body, config)
-            assert config is not None, "else the request is refused"
-            return _Aggregation(engine, again, config, request).answer()
+            return _answer(engine, engine.sources.snapshot(which, fresh=True), body, is_widened=is_widened)
+
+
+def _answer(engine: Engine, snapshot: Snapshot, body: Any, *, is_widened: bool) -> Aggregated:
+    config = snapshot.definition.search
+    request = rollup_request.parse(body, config)
+    assert config is not None, "else the request is refused"
+    return _Aggregation(engine, snapshot, config, request.widened if is_widened else request).answer()
 
 
 class _Aggregation:

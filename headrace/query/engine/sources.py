@@ -23,6 +23,7 @@ from headrace.log import join
 from headrace.log.join import PayloadTrimmed, read_payload
 from headrace.log.logs import Log
 from headrace.log.requests import Head
+from headrace.log.seam import Which, split
 from headrace.log.stores import Stores
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.store import remembered
@@ -198,26 +199,26 @@ class Sources:
         self._manifests, self._indexes = logs.manifests, logs.indexes
         self._known = remembered()
 
-    def snapshot(self, name: str, *, fresh: bool = False) -> Snapshot:
-        """Takes a snapshot of the stream.
+    def snapshot(self, which: Which, *, fresh: bool = False) -> Snapshot:
+        """Takes a snapshot of a log.
 
         Args:
-            name: the stream's name.
+            which: the log, such as a stream by its name.
             fresh: whether to read manifests again, because an object that an older one names is gone.
 
         Raises:
-            NotFound: there is no such stream, or it was deleted or has expired.
+            NotFound: there is no such log, or it was deleted or has expired.
             Gone: it was deleted or has expired, but forks still need it.
             Damaged: there is a gap in a log, or an object that must be there is missing or altered.
             StoreTimeout, StoreThrottled: a store did not answer.
         """
-        head = self._logs.head(name)
+        head = self._logs.head(which)
         if self._has_met(head.log_id):
             parts, definition = self._parts(head, fresh), self._logs.definition_of(head)
         else:
             parts, definition = _together(lambda: self._parts(head, fresh), lambda: self._logs.definition_of(head))
         plan = definition.derive(descriptors.hash_of)
-        return Snapshot(name, head, definition, plan, parts, self, self._find_hidden(head))
+        return Snapshot(split(which)[0], head, definition, plan, parts, self, self._find_hidden(head))
 
     def segments_in(self, part: LogPart, wanted: Range) -> list[SegmentRange]:
         """Returns the segments of a part that hold these records, ascending, cut to the range."""

@@ -65,6 +65,13 @@ class AggregateRequest(NamedTuple):
         return Window(start, end) if start < end else None
 
     @property
+    def widened(self) -> AggregateRequest:
+        """The same request with a window of whole intervals, those that its own window touches."""
+        interval, window = self.interval_ms, self.window
+        whole = Window(window.start_ms // interval * interval, -(-window.end_ms // interval) * interval)
+        return self._replace(window=whole)
+
+    @property
     def edges(self) -> list[Window]:
         """The parts of the window that are not whole intervals."""
         aligned = self.aligned

@@ -99,7 +99,10 @@ PROJECTION = Saved(
     acked=8,
     dead=1,
     done=(9, 10, 12, 14),
-    grants=(("c1", "a", "", START_MS + 100, 1, (7, 9)), ("c2", "é", "s1", START_MS + 200, 2, (10, 12))),
+    grants=(
+        ("c1", "a", "", START_MS + 100, 1, START_MS, (7, 9)),
+        ("c2", "é", "s1", START_MS + 200, 2, START_MS + 2, (10, 12)),
+    ),
     back=((0, 1, (14, 15)), (START_MS + 50, 3, (15, 20))),
     joins=(JOIN,),
 )

@@ -119,8 +119,13 @@ class Desk:
 
     def claim(self, node: str = "a", max: int = 1, **fields: Any) -> Claimed:
         """Claims."""
-        claimed: Claimed = self.ask(Claim(ClaimRequest(node, max, **fields)))[0].claimed
+        claimed: Claimed = self.ask(self.claiming(node, max, **fields))[0].claimed
         return claimed
+
+    @staticmethod
+    def claiming(node: str, max: int = 1, **fields: Any) -> Claim:
+        """Returns the request of a claim."""
+        return Claim(ClaimRequest(node, max, **fields))
 
     def settle(self, verb: Any, node: str, seqs: Sequence[int], **fields: Any) -> Settled:
         """Acks, nacks or extends."""

@@ -23,17 +23,21 @@ class Job:
     connection: str = ""
     until_ms: int = 0
     ready_ms: int = 0
+    appended_ms: int = 0
+    claimed_ms: int = 0
+    has_expired: bool = False  # its lease did, and no event came since
 
 
 @dataclass
 class Model:
-    """The jobs of a queue by offset, and its open joins."""
+    """The jobs of a queue by offset, and its open joins; and what was to be measured, with the time of the event."""
 
     now_ms: int = 0
     jobs: dict[int, Job] = field(default_factory=dict)
     joins: list[events.Join] = field(default_factory=list)
     acked: int = 0
     dead: int = 0
+    measured: list[tuple[int, str, int]] = field(default_factory=list)
 
     @property
     def end(self) -> int:
@@ -43,14 +47,14 @@ class Model:
     def produce(self, count: int) -> None:
         """Adds fresh jobs."""
         for _ in range(count):
-            self.jobs[self.end] = Job()
+            self.jobs[self.end] = Job(appended_ms=self.now_ms)
 
     def pass_time(self, now_ms: int) -> None:
         """Moves the time, never back: leases end."""
         self.now_ms = max(self.now_ms, now_ms)
         for job in self.jobs.values():
             if job.state == "leased" and job.until_ms < self.now_ms:
-                job.state, job.ready_ms = "back", 0
+                job.state, job.ready_ms, job.has_expired = "back", 0, True
         self.joins = [join for join in self.joins if join.closes + JOIN_MS >= self.now_ms]
 
     def claimable(self) -> list[int]:
@@ -80,6 +84,10 @@ class Model:
         self.pass_time(event.at)
         for at in range(event.floor):
             self.jobs[at].state = "done"
+        for job in self.jobs.values():
+            if job.has_expired and job.state == "back":
+                self._measure("expired", 1)
+            job.has_expired = False
         match event:
             case events.Claim():
                 self._lease(event)
@@ -92,28 +100,41 @@ class Model:
             case events.Join():
                 self.joins.append(event)
             case events.Ack():
+                for at in offsets(event.jobs):
+                    self._measure("run", self.now_ms - self.jobs[at].claimed_ms)
+                    self._measure("attempts", self.jobs[at].deliveries)
                 self.acked += self._set(event.jobs, "done")
             case events.Dead():
-                self.dead += self._set(event.jobs, "done")
+                self.dead += self._set(event.jobs, "done", measured="dead")
             case events.Remove():
                 self._set(event.jobs, "done")
             case events.Nack():
-                self._set(event.jobs, "back", event.ready_at)
+                self._set(event.jobs, "back", event.ready_at, measured="nacked")
             case events.Release():
-                self._set(event.jobs, "back")
+                self._set(event.jobs, "back", measured="released")
             case events.Extend():
                 for at in offsets(event.jobs):
                     self.jobs[at].until_ms = event.until
 
     def _lease(self, hand: events.Claim | events.Dealt) -> None:
         for at in offsets(hand.jobs):
-            deliveries = self.jobs[at].deliveries + 1
-            self.jobs[at] = Job("leased", deliveries, hand.id, hand.node, hand.connection, hand.until)
+            job = self.jobs[at]
+            if job.state == "fresh":
+                self._measure("wait", self.now_ms - job.appended_ms)
+            else:
+                self._measure("redelivered", 1)
+            job.state, job.deliveries, job.claimed_ms = "leased", job.deliveries + 1, self.now_ms
+            job.claim, job.node, job.connection, job.until_ms = hand.id, hand.node, hand.connection, hand.until
 
-    def _set(self, jobs: events.Flat, state: str, ready_ms: int = 0) -> int:
+    def _set(self, jobs: events.Flat, state: str, ready_ms: int = 0, measured: str = "") -> int:
         for at in offsets(jobs):
             self.jobs[at].state, self.jobs[at].ready_ms = state, ready_ms
+            if measured:
+                self._measure(measured, 1)
         return len(offsets(jobs))
+
+    def _measure(self, what: str, value: int) -> None:
+        self.measured.append((self.now_ms, what, value))
 
 
 def offsets(jobs: events.Flat) -> list[int]:

@@ -25,7 +25,7 @@ from headrace.topics.values import LEASES, DiffRequest
 from tests.support.clocks import ManualClock
 from tests.unit.queues.world import Process, World, seqs
 
-SETTINGS = {"seal_records": 10, "seal_bytes": 1000, "trim_age_ms": 600_000}
+SETTINGS = {"seal_records": 10, "seal_bytes": 2000, "trim_age_ms": 600_000}
 
 
 def publish(process: Process, parts: Context, *, is_trimmed: bool = True) -> None:
