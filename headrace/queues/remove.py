@@ -35,7 +35,6 @@ class Removal:
         is_same = (jobs.log_id, incarnation_of(jobs.config, jobs.state)) == (found.log_id, found.incarnation)
         victims = request.victims.within(state.floor, ledger.end) if is_same else NONE
         victims = victims.minus(ledger.now.hidden)
-        victims = victims.minus(removed().near(victims))
         if victims:
             ledger.add(events.Remove(at=ledger.at, jobs=victims.flat()))
         hidden = before(ledger.now, ledger.end).hidden

@@ -174,6 +174,52 @@ def test_a_recovered_jobs_log_takes_its_jobs_with_it() -> None:
     assert decision.tells and not decision.entries, "an old picture of the jobs log is looked at again"
 
 
+def recovered(desk: Desk, *recoveries: Recovery) -> None:
+    """Cuts the jobs log where the last of these recoveries began."""
+    end = recoveries[-1].at
+    desk.jobs = replace(desk.jobs, next_offset=end, recoveries=recoveries)
+    desk._records = desk._records[:end]
+
+
+def test_what_a_recovery_lost_is_neither_leased_nor_given_back() -> None:
+    desk = filled(8)
+    desk.claim("a", 7)
+    desk.settle("nack", "a", [6, 7])
+    recovered(desk, Recovery(4, 1))
+    desk.produce(b"other", b"another", b"one more")
+    assert desk.ack("a", 5).skipped == (5,)
+    assert [(job.record.data, job.deliveries) for job in desk.claim("b", 9).jobs] == [
+        (b"other", 1),
+        (b"another", 1),
+        (b"one more", 1),
+    ]
+    desk.produce(b"fresh")
+    stale = (desk.looks()[0], desk.looks()[1]._replace(state=replace(desk.jobs, recoveries=())))
+    decision = desk.decide(Claim(ClaimRequest("c")), looks=stale)
+    assert decision.tells and not decision.entries, "its picture of the jobs log may have the job that was lost"
+
+
+def test_of_several_recoveries_the_deepest_counts() -> None:
+    desk = filled(8)
+    desk.claim("a", 8)
+    recovered(desk, Recovery(4, 1), Recovery(6, 2))
+    assert desk.ack("a", 5, 6).skipped == (5, 6), "they were lost, and others came in their place"
+    assert desk.ack("a", 4).done == (4,)
+
+
+def test_expired_jobs_that_a_recovery_lost_are_no_loss_of_those_that_follow() -> None:
+    desk = Desk(ttl_ms=1_000)
+    desk.produce(*[b"old"] * 6)
+    desk.now_ms += 1_001
+    desk.produce(b"new")
+    assert seqs(desk.claim("a")) == [7]
+    assert leases_of(desk.leases).lapsed == 6
+    recovered(desk, Recovery(3, 1))
+    desk.produce(b"other")
+    assert seqs(desk.claim("b")) == [4]
+    assert leases_of(desk.leases).lapsed == 3
+
+
 def test_only_a_living_queue_has_claims() -> None:
     assert isinstance(Desk(type="log").decide(Claim(ClaimRequest("a"))).answers[0], NotAQueue)
     desk = Desk()

@@ -152,6 +152,29 @@ def test_deleted_jobs_are_in_no_claim_and_no_ack() -> None:
     assert process.counts() == (0, 1, 0, 1)
 
 
+def test_a_delete_does_not_touch_the_jobs_of_the_next_queue_of_the_name() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=2)
+
+    def create_anew() -> None:
+        two.queues.remove("q")
+        two.create(jobs=3)
+
+    one.wal.on("commit", create_anew)
+    assert one.queues.erase("q", 10, None) == (0, 3, 1, 3, 21)
+    assert seqs(two.claim("b", 9)) == [1, 2, 3]
+
+
+def test_a_delete_does_not_count_jobs_that_have_expired() -> None:
+    process = World().process()
+    process.create(jobs=2, ttl_ms=1_000)
+    process.clock.advance(0.8)
+    process.produce(b"new")
+    process.clock.advance(0.3)
+    assert process.queues.erase("q", 10, None) == (1, 3, 4, 0, 0)
+
+
 def test_a_deleted_queue_takes_its_leases_with_it() -> None:
     world, clock = World(), ManualClock()
     one, two = world.process(clock), world.process(clock)
