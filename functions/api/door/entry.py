@@ -54,7 +54,7 @@ class Surface:
             in addition to the common ones.
         errors: the responses to its own errors.
         codes: what it calls the error codes that all surfaces share, where it differs.
-        roots: the beginnings of its paths.
+        roots: the beginnings of its paths; by default it owns all, also the `*` of `OPTIONS *`, which has no slash.
         open_paths: paths that are answered without a key, and not counted.
         asking: what follows a name in paths where a POST never writes, because the body is a query.
         waiting: the same of paths where many requests may wait for long; they count as reads.
@@ -73,7 +73,7 @@ class Surface:
     exposed: tuple[str, ...] = ()
     errors: tuple[Row, ...] = ()
     codes: Codes = field(default_factory=dict)
-    roots: tuple[str, ...] = ("/",)
+    roots: tuple[str, ...] = ("",)
     open_paths: frozenset[str] = frozenset()
     asking: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()

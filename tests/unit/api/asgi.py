@@ -18,6 +18,7 @@ from functions.api.door.access import parse
 from headrace.memory import memory_stores
 from headrace.objects.memory import MemoryObjects
 from headrace.settings import Settings
+from headrace.tables.sessions import MemorySessions
 from headrace.wal.memory import MemoryWal
 
 TEXT = {"content-type": "text/plain"}
@@ -58,10 +59,12 @@ class Server:
         self.app: FastAPI = create_app(self.parts)
 
     def dump(self) -> tuple[str, ...]:
-        """Returns everything that is stored, to compare."""
-        wal = self.stores.wal
+        """Returns everything that is stored, to compare; without the times of reads, which are no change."""
+        wal, sessions = self.stores.wal, self.stores.sessions
         assert isinstance(wal, MemoryWal)
-        parts = (wal._entries, wal.catalog.rows, wal.watermarks.rows, wal.producers.rows)
+        assert isinstance(sessions, MemorySessions)
+        rows = (wal._entries, wal.catalog.rows, wal.watermarks.rows, wal.producers.rows, wal.producers.keys)
+        parts = (*rows, sessions.counters, sessions.slots)
         objects = self.stores.objects
         assert isinstance(objects, MemoryObjects)
         return tuple(str(sorted(part.items(), key=str)) for part in (*parts, vars(objects).get("_objects", {})))

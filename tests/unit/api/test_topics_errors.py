@@ -147,6 +147,12 @@ def test_streams_answer_in_their_own_words() -> None:
     assert server("GET", "/nothing").json["error"]["code"] == "not_found"
 
 
+def test_a_target_that_is_no_path_is_answered() -> None:
+    server = Server()
+    assert server("OPTIONS", "*").status == server("OPTIONS", T).status == 204
+    assert code(server("GET", "*")) == (404, "not_found")
+
+
 def test_a_store_that_is_away_is_told_without_details() -> None:
     server = Server()
     append(server, 1)
