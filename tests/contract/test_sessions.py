@@ -10,7 +10,17 @@ import pytest
 from headrace.errors import LimitReached
 from headrace.memory import memory_stores
 from headrace.tables.catalog import MarkEnded, PutRow, Row
-from headrace.tables.counters import SHARDS, Count, SetShard, one_less, one_more, part_of, put_counted, usual_shard
+from headrace.tables.counters import (
+    SHARDS,
+    TABLE,
+    Count,
+    SetShard,
+    one_less,
+    one_more,
+    part_of,
+    put_counted,
+    usual_shard,
+)
 from headrace.tables.dynamodb import Store
 from headrace.tables.items import n, s
 from headrace.tables.sessions import CLOCK_KEPT_S, DropSlot, DynamoSessions, PutSlot, Slot, freeing, taking
@@ -219,6 +229,13 @@ def test_the_sweep_frees_what_has_expired_with_its_counts(ports: Ports) -> None:
     assert free_expired(ports.sessions, 1_002, 100) == 1
     assert [held(ports, one) for one in (what, f"{what}/k")] == [3, 3]
     assert sorted(slot.expires_ms for slot in ports.sessions.expired(10**9)) == [1_003, 1_004, 1_005]
+
+
+def test_nothing_that_is_counted_is_removed_by_the_store_itself() -> None:
+    rows = (PutSlot(Slot(log_id(), 5_000, ())), Count("c", 1, 16, 0), Count("c", -1, 0, 0), SetShard("c", 0, 1, 2))
+    for one in rows:
+        assert "expires_at'" not in repr(one.member({TABLE: "sessions"})), "the count would stay without the row"
+        assert "expires_at " not in repr(one.member({TABLE: "sessions"}))
 
 
 def test_a_slot_is_taken_whole_or_not_at_all(ports: Ports) -> None:

@@ -14,7 +14,7 @@ import pytest
 from functions.api.context import assemble
 from functions.api.door.access import parse
 from functions.api.door.requests import ENDS_AT
-from functions.api.topics import work
+from functions.api.topics import jobs, work
 from functions.api.topics.work import Holdings
 from headrace.batch import Record
 from headrace.clock import SystemClock
@@ -311,6 +311,16 @@ def test_a_buffered_door_gives_what_is_there(server: Server) -> None:
     assert ask(server, "GET", T).json["queue"]["in_flight"] == 2
 
 
+def test_a_buffered_door_leases_no_more_than_its_answer_holds(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "BUFFERED_CLAIM_BYTES", 2)
+    append(server, 1, 2, 3, 4)
+    text = asyncio.run(through_lambda(server, "node=w&max=9", None))
+    assert text.count(b"event: job") == 2
+    assert ask(server, "GET", T).json["queue"]["in_flight"] == 2, "the others are not leased in vain"
+
+
 def test_a_stream_ends_before_its_door_closes(server: Server) -> None:
     append(server, 1)
     began = time.monotonic()
@@ -365,13 +375,16 @@ def test_a_stream_ends_when_its_slot_expires_however_long_that_took(monkeypatch:
     ask(server, "PUT", T, {"type": "queue"})
     append(server, 1)
     hold = server.parts.slots.hold
+    expiries_ms = list[int]()
 
-    async def hold_long(*args: Any) -> Any:
-        held = await hold(*args)
+    async def hold_long(stream: Any, key_id: str, ends_ms: int) -> Any:
+        held = await hold(stream, key_id, ends_ms)
+        expiries_ms.append(ends_ms)
         clock.ahead_s += 60
         return held
 
     monkeypatch.setattr(server.parts.slots, "hold", hold_long)
+    opened_ms = clock.now_ms()
 
     async def run() -> None:
         async with working(server, "node=w") as events:
@@ -380,6 +393,7 @@ def test_a_stream_ends_when_its_slot_expires_however_long_that_took(monkeypatch:
             assert await events.next() is None
 
     asyncio.run(run())
+    assert opened_ms <= expiries_ms[0] - 1000 * Settings().sse_seconds <= clock.now_ms() - 60_000
 
 
 def test_a_stream_that_ended_by_itself_gives_nothing_back_though_the_server_says_that_the_client_has_left(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from headrace.batch import Record
 from headrace.errors import Damaged
 from headrace.queues import events, ledger
 from headrace.queues.cohort import share
-from headrace.queues.decide import Claim, Settle
+from headrace.queues.decide import Claim, Dealing, Settle
 from headrace.queues.ledger import LeaseState, leases_of
 from headrace.queues.projection import Projection, fold
 from headrace.queues.values import ClaimRequest, SettleRequest
@@ -244,6 +246,14 @@ def test_a_window_shares_jobs_in_turn() -> None:
     assert desk.ack("c", 3, 5, 7).done == (3, 5, 7)
 
 
+def test_a_member_with_little_room_gets_its_first_job_whatever_its_size() -> None:
+    desk = filled(3, claim_jitter_ms=100)
+    small = Claim(ClaimRequest("a", 3, max_bytes=1))
+    joined = desk.ask(small)[0]
+    desk.now_ms = joined.closes_ms
+    assert seqs(desk.ask(Dealing(small, joined))[0].claimed) == [1]
+
+
 def test_a_window_that_nobody_deals_lapses() -> None:
     desk = filled(2, claim_jitter_ms=50)
     late = desk.join("a", 4)
@@ -374,6 +384,17 @@ def test_records_that_were_read_of_another_log_are_not_handed_out() -> None:
         assert taken.claimed.jobs[0].record.data == b"job0"
     (taken,) = desk.decide(Claim(ClaimRequest("a"), (old,), ("j", 0))).answers
     assert taken.claimed.jobs[0].record.data == b"old", "nothing is read twice"
+
+
+def test_records_that_were_read_before_a_recovery_are_read_again() -> None:
+    desk = filled(2)
+    asked = [SimpleNamespace(request=Claim(ClaimRequest("a")), request_id="r", memo=None)]
+    (taken,) = desk.surface.decide(desk.looks(), asked, desk, desk.now_ms, desk).answers
+    assert taken.claimed.jobs[0].record.data == b"job0"  # and this lost its slot
+    recovered(desk, Recovery(0, 1))
+    desk.produce(b"other")
+    (taken,) = desk.surface.decide(desk.looks(), asked, desk, desk.now_ms, desk).answers
+    assert taken.claimed.jobs[0].record.data == b"other"
 
 
 def test_events_that_do_not_continue_their_snapshot_are_damage() -> None:

@@ -228,6 +228,14 @@ def test_a_job_is_dead_once_whoever_looks() -> None:
     assert two.counts() == (0, 0, 3, 0)
 
 
+def test_dead_jobs_move_in_parts_that_fit_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = World().process()
+    process.create(jobs=5, max_deliveries=1, dead_letter="dead")  # of 7 bytes each
+    use_up(process, 1)
+    monkeypatch.setattr(dead_letter, "MOST_BYTES", 14)
+    assert [process.claim("a", 1).dead for _ in range(4)] == [2, 2, 1, 0]
+
+
 def test_a_full_dead_letter_topic_loses_nothing() -> None:
     process = World().process()
     process.create(jobs=3, max_deliveries=1, dead_letter="dead")

@@ -84,6 +84,19 @@ def test_the_events_of_an_end_lead_to_the_purge_of_every_log() -> None:
     assert left(world, row) == [GONE, GONE]
 
 
+def test_a_purge_removes_the_read_clock_of_every_log() -> None:
+    world = World()
+    row = fill(world)
+    other = world.pairs.create("q")
+    logs = [one.log_id for one in (*row.logs, *other.logs)]
+    for log_id in logs:
+        world.stores.sessions.touch(log_id, 5)
+    world.pairs.log.delete("p")
+    world.wait(AGE_S)
+    assert purge(world.parts, row.log_id)
+    assert set(world.stores.sessions.clocks(logs)) == {one.log_id for one in other.logs}
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_a_purge_that_dies_is_finished_by_the_next(after: bool) -> None:
     def run(hook: Hook) -> bool:
@@ -92,6 +105,8 @@ def test_a_purge_that_dies_is_finished_by_the_next(after: bool) -> None:
         world.pairs.log.delete("p")
         world.wait(AGE_S)
         died = fails(lambda parts: purge(parts, row.log_id), world.watched(hook))
+        is_marked = row.log_id in world.wal.unpurged(2**62)
+        assert is_marked or left(world, row) == [GONE, GONE], "only the main log's mark brings the purge back"
         assert purge(world.parts, row.log_id)
         assert left(world, row) == [GONE, GONE]
         return died

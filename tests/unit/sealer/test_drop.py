@@ -145,6 +145,17 @@ def test_an_orphan_sweep_drops_what_a_sealer_left() -> None:
     queue.check()
 
 
+def test_a_floor_that_is_not_published_drops_nothing() -> None:
+    queue = Queue(4)
+    queue.give_up(4)
+    queue.world.pairs.raise_floor("p", 10)  # a recovery from the bucket would not know of it
+    queue.world.wait(6 * RETIRE_S)
+    sweep_orphans(queue.world.parts, queue.log_id)
+    assert (queue.begin(), queue.segments()) == (3, [1, 2, 3])
+    queue.give_up(10)
+    assert queue.begin() == 9
+
+
 def test_very_many_objects_are_removed_in_several_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dropping, "MAX_OBJECTS", 4)
     queue = Queue(8)

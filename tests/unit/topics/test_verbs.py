@@ -108,6 +108,14 @@ def test_a_cap_of_bytes_evicts_as_much_as_needed(topics: Topics) -> None:
     assert topics.view("t").live == 1, "the newest record stays"
 
 
+def test_a_cap_of_bytes_cuts_into_a_batch_by_what_is_too_much(topics: Topics) -> None:
+    put(topics, "t", cap_bytes=100)
+    write(topics, "t", *[b"0123456789"] * 10)
+    write(topics, "t", b"0123456789ab")
+    view = topics.view("t")
+    assert (view.live, view.bytes, view.earliest_seq) == (9, 92, 3)
+
+
 def test_a_full_topic_that_rejects(topics: Topics) -> None:
     put(topics, "t", cap_records=2, discard="reject")
     write(topics, "t", b"1")
