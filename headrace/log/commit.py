@@ -18,9 +18,8 @@ nothing else; otherwise one catalog read and one query come before it.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
@@ -36,9 +35,10 @@ from headrace.errors import (
     StoreThrottled,
     StoreTimeout,
 )
-from headrace.log.context import Context, Picture, Sized, Ticket
+from headrace.log.context import Context, Picture
 from headrace.log.join import verify
-from headrace.log.seam import Decision, Draft, NamedObject, Which, split
+from headrace.log.seam import Decision, Draft, NamedObject, Which
+from headrace.log.waiting import Sized, Ticket, Wakeups
 from headrace.objects import keys
 from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
@@ -397,35 +397,3 @@ class Appender:
             self._context.pictures.remember(one.row, entry, read) if one.row.log_id == entry.log_id else one
             for one in looked
         ]
-
-
-class Wakeups:
-    """Callbacks by log, which wake waiting readers of this process. They are only a hint: readers also poll, to see
-    other processes' writes.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._listeners: dict[tuple[str, str], list[Callable[[], None]]] = {}
-
-    @contextmanager
-    def listen(self, which: Which, callback: Callable[[], None]) -> Iterator[None]:
-        """Calls `callback`, from any thread, after each change of a log by this process, while the block runs."""
-        key = split(which)
-        with self._lock:
-            self._listeners.setdefault(key, []).append(callback)
-        try:
-            yield
-        finally:
-            with self._lock:
-                listeners = self._listeners[key]
-                listeners.remove(callback)
-                if not listeners:
-                    del self._listeners[key]
-
-    def notify(self, which: Which) -> None:
-        """Calls the callbacks of a log, in the caller's thread."""
-        with self._lock:
-            listeners = list(self._listeners.get(split(which), ()))
-        for callback in listeners:
-            callback()

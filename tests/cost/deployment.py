@@ -13,18 +13,12 @@ from functions.indexer import context as indexer
 from functions.queue import MemoryQueue
 from functions.queue import MemoryQueue as WakeQueue
 from functions.sealer import context as sealer
-from headrace.log.stores import Stores
 from headrace.settings import Settings
 from headrace.streams.verbs import Streams
 from headrace.surfaces import COUNTED, SURFACES
-from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.jobs import DynamoJobs
-from headrace.tables.producers import DynamoProducers
-from headrace.tables.sessions import DynamoSessions
-from headrace.tables.watermarks import DynamoWatermarks
-from headrace.wal.dynamodb import DynamoWal
 from tests.cost.metered import Metered, MeteredObjects, Meters
-from tests.support.aws import create_jobs_table, create_tables, in_process_aws
+from tests.support.aws import create_jobs_table, dynamodb_stores, in_process_aws
 from tests.support.clocks import ManualClock
 from tests.unit.indexer.world import FakeRuns
 
@@ -40,19 +34,14 @@ class Deployment:
     """Stores with counters, a client, a sealer and an indexer. Ids look random, as real ones do, since they are stored."""
 
     def __init__(self, store: Metered) -> None:
-        tables = create_tables()
         numbers = itertools.count()
         self.objects = MeteredObjects()
         self.clock = Still()
         self.queue = MemoryQueue()
         self.wakes = WakeQueue()
         self.runs = FakeRuns()
-        self.stores = Stores(
-            DynamoWal(store, tables),
-            DynamoCatalog(store, tables["catalog"]),
-            DynamoWatermarks(store, tables["watermarks"]),
-            DynamoProducers(store, tables["producers"]),
-            DynamoSessions(store, tables),
+        self.stores = dynamodb_stores(
+            store,
             self.objects,
             Settings(),
             clock=self.clock,

@@ -1,4 +1,4 @@
-"""The five tables in moto, in this process (single-threaded use only), or in a server that `python -m tests.real` names;
+"""The tables in moto, in this process (single-threaded use only), or in a server that `python -m tests.real` names;
 and the adapters on them.
 """
 
@@ -14,7 +14,15 @@ import pytest
 from botocore.config import Config
 from moto import mock_aws
 
+from headrace.log.stores import Stores
+from headrace.objects import Objects
+from headrace.settings import Settings
+from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
+from headrace.tables.producers import DynamoProducers
+from headrace.tables.sessions import DynamoSessions
+from headrace.tables.watermarks import DynamoWatermarks
+from headrace.wal.dynamodb import DynamoWal
 
 REGION = "us-east-1"
 ENVIRONMENT = {
@@ -86,6 +94,21 @@ def create_tables() -> dict[str, str]:
         indexes={"expiry": ("ALL", ("expiry_shard", "S"), ("expires_at_ms", "N"))},
     )
     return tables
+
+
+def dynamodb_stores(store: Store, objects: Objects, settings: Settings | None = None, **given: Any) -> Stores:
+    """Returns stores on new tables; `given` are further arguments of `Stores`."""
+    tables = create_tables()
+    return Stores(
+        DynamoWal(store, tables),
+        DynamoCatalog(store, tables["catalog"]),
+        DynamoWatermarks(store, tables["watermarks"]),
+        DynamoProducers(store, tables["producers"]),
+        DynamoSessions(store, tables),
+        objects,
+        settings or Settings(),
+        **given,
+    )
 
 
 def create_jobs_table() -> str:

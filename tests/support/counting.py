@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
+
+from headrace.log.stores import Stores
+from headrace.objects.s3 import S3Objects
+from tests.support.aws import boto3_client, dynamodb_stores, in_process_aws
 
 READS = frozenset({"GetItem", "Query", "BatchGetItem", "Scan", "TransactGetItems"})
 
@@ -43,3 +48,23 @@ class AwsCalls:
         made: Counter[str] = Counter()
         yield made
         made.update({name: count - before[name] for name, count in self.sent.items() if count > before[name]})
+
+
+@dataclass
+class Counted:
+    """Stores on moto, and the calls made to them."""
+
+    stores: Stores
+    calls: AwsCalls
+
+
+@contextmanager
+def counted_stores(**given: Any) -> Iterator[tuple[Stores, AwsCalls]]:
+    """Yields stores on an emulated AWS in this process, and the calls made to them; `given` are further arguments of
+    `dynamodb_stores`.
+    """
+    with in_process_aws() as store:
+        s3 = boto3_client("s3")
+        s3.create_bucket(Bucket="bucket")
+        stores = dynamodb_stores(store, S3Objects("bucket", s3), **given)
+        yield stores, AwsCalls(store.connection.client, s3)

@@ -12,28 +12,15 @@ from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from headrace.batch import Batch
 from headrace.log.requests import At
-from headrace.log.stores import Stores
-from headrace.objects.s3 import S3Objects
-from headrace.settings import Settings
 from headrace.streams.values import CreateRequest
 from headrace.streams.verbs import Streams
-from headrace.tables.catalog import DynamoCatalog
-from headrace.tables.producers import DynamoProducers
-from headrace.tables.sessions import DynamoSessions
-from headrace.tables.watermarks import DynamoWatermarks
-from headrace.wal.dynamodb import DynamoWal
 from headrace.wal.state import BEGINNING, Cursor
-from tests.support.aws import boto3_client, create_tables, in_process_aws
 from tests.support.builders import BYTES, appending, producing
-from tests.support.counting import AwsCalls
+from tests.support.counting import Counted, counted_stores
 
 
-class Deployment:
-    """Stores on moto, and the calls made to them."""
-
-    def __init__(self, stores: Stores, calls: AwsCalls) -> None:
-        self.stores = stores
-        self.calls = calls
+class Deployment(Counted):
+    """Stores on moto, the calls made to them, and processes that use them."""
 
     def cold(self) -> Streams:
         """Returns a process that knows nothing."""
@@ -42,20 +29,8 @@ class Deployment:
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[Deployment]:
-    with in_process_aws() as store:
-        tables = create_tables()
-        s3 = boto3_client("s3")
-        s3.create_bucket(Bucket="bucket")
-        stores = Stores(
-            DynamoWal(store, tables),
-            DynamoCatalog(store, tables["catalog"]),
-            DynamoWatermarks(store, tables["watermarks"]),
-            DynamoProducers(store, tables["producers"]),
-            DynamoSessions(store, tables),
-            S3Objects("bucket", s3),
-            Settings(),
-        )
-        yield Deployment(stores, AwsCalls(store.connection.client, s3))
+    with counted_stores() as counted:
+        yield Deployment(*counted)
 
 
 def test_a_warm_append_is_one_write(aws: Deployment) -> None:

@@ -7,27 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.batch import Batch
-from headrace.log.stores import Stores
-from headrace.objects.s3 import S3Objects
 from headrace.queues.values import ClaimRequest, SettleRequest
 from headrace.queues.verbs import Queues
-from headrace.settings import Settings
-from headrace.tables.catalog import DynamoCatalog
-from headrace.tables.producers import DynamoProducers
-from headrace.tables.sessions import DynamoSessions
-from headrace.tables.watermarks import DynamoWatermarks
 from headrace.topics.values import TOPICS, TopicConfig, WriteRequest
-from headrace.wal.dynamodb import DynamoWal
-from tests.support.aws import boto3_client, create_tables, in_process_aws
-from tests.support.counting import AwsCalls
+from tests.support.counting import Counted, counted_stores
 
 
-class Deployment:
-    """Stores on moto, and the calls made to them."""
-
-    def __init__(self, stores: Stores, calls: AwsCalls) -> None:
-        self.stores = stores
-        self.calls = calls
+class Deployment(Counted):
+    """Stores on moto, the calls made to them, and processes that use them."""
 
     def queue(self, name: str, jobs: int) -> Queues:
         """Returns a process with a queue that it has created, whose jobs came one by one."""
@@ -44,21 +31,8 @@ class Deployment:
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[Deployment]:
-    with in_process_aws() as store:
-        tables = create_tables()
-        s3 = boto3_client("s3")
-        s3.create_bucket(Bucket="bucket")
-        stores = Stores(
-            DynamoWal(store, tables),
-            DynamoCatalog(store, tables["catalog"]),
-            DynamoWatermarks(store, tables["watermarks"]),
-            DynamoProducers(store, tables["producers"]),
-            DynamoSessions(store, tables),
-            S3Objects("bucket", s3),
-            Settings(),
-            surfaces=(TOPICS,),
-        )
-        yield Deployment(stores, AwsCalls(store.connection.client, s3))
+    with counted_stores(surfaces=(TOPICS,)) as counted:
+        yield Deployment(*counted)
 
 
 def test_a_warm_claim_is_one_query_and_one_write(aws: Deployment) -> None:

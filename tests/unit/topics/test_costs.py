@@ -10,41 +10,20 @@ from typing import Any
 import pytest
 
 from headrace.batch import Batch
-from headrace.log.stores import Stores
-from headrace.objects.s3 import S3Objects
 from headrace.settings import Settings
-from headrace.tables.catalog import DynamoCatalog
-from headrace.tables.producers import DynamoProducers
-from headrace.tables.sessions import DynamoSessions
-from headrace.tables.watermarks import DynamoWatermarks
 from headrace.topics.errors import TopicFull
 from headrace.topics.values import TOPICS, Match, WriteRequest
 from headrace.topics.verbs import Topics
-from headrace.wal.dynamodb import DynamoWal
-from tests.support.aws import boto3_client, create_tables, in_process_aws
-from tests.support.counting import AwsCalls
+from tests.support.counting import counted_stores
 from tests.unit.log.test_costs import Deployment
 from tests.unit.topics.world import put, read, write
 
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[Deployment]:
-    with in_process_aws() as store:
-        tables = create_tables()
-        s3 = boto3_client("s3")
-        s3.create_bucket(Bucket="bucket")
-        stores = Stores(
-            wal=DynamoWal(store, tables),
-            catalog=DynamoCatalog(store, tables["catalog"]),
-            watermarks=DynamoWatermarks(store, tables["watermarks"]),
-            producers=DynamoProducers(store, tables["producers"]),
-            sessions=DynamoSessions(store, tables),
-            objects=S3Objects("bucket", s3),
-            settings=Settings(append_timeout_ms=60_000, request_timeout_ms=60_000),  # the machine may be busy
-            surfaces=(TOPICS,),
-            counted=frozenset({TOPICS}),
-        )
-        yield Deployment(stores, AwsCalls(store.connection.client, s3))
+    settings = Settings(append_timeout_ms=60_000, request_timeout_ms=60_000)  # the machine may be busy
+    with counted_stores(settings=settings, surfaces=(TOPICS,), counted=frozenset({TOPICS})) as counted:
+        yield Deployment(*counted)
 
 
 def warm(aws: Deployment, name: str, **config: object) -> Topics:
