@@ -66,3 +66,44 @@ def test_a_topic_is_indexed_searched_and_scrubbed(server: DevServer) -> None:
         assert found("has:ts") == [n for n in range(30) if n % 3 != 1]
         eventually(lambda: search("tag:t2")["coverage"]["indexed_segments"] == 1, "it is not indexed again")
         assert found("tag:t0") == [n for n in range(30) if n % 3 == 0]
+
+
+def test_timings_of_a_queue_are_indexed(server: DevServer) -> None:
+    with httpx.Client(base_url=f"{server.url}/v0/topics/", timeout=30) as http:
+
+        def ask(path: str, **body: Any) -> Any:
+            answer = http.post(path, json=body)
+            assert answer.status_code in (200, 201), answer.text
+            return answer.json()
+
+        def timings() -> Any:
+            return ask("work/timings", **{"from": "2020-01-01T00:00:00Z"}, to="2100-01-01T00:00:00Z", interval="1d")
+
+        assert http.put("work", json={"type": "queue"}).status_code == 201
+        ask("work", records=[{"data": n} for n in range(20)])
+        runs = []
+        for node in ("a", "b"):
+            jobs = ask("work/claim", node=node, max=10)["claimed"]
+            runs.append(ask("work/ack", node=node, seqs=[job["$seq"] for job in jobs[1:]])["acked"])
+        assert ask("work/nack", node="a", seqs=[1])["nacked"] == 1
+        assert ask("work/claim", node="c", max=9)["count"] == 1
+        before = timings()
+        eventually(lambda: timings()["coverage"]["index_families_used"] == ["agg"], "it is not indexed")
+        assert timings()["coverage"]["scanned_tail_docs"] == 0
+        assert timings()["buckets"] == before["buckets"]
+        totals = {
+            name: sum(bucket[name] for bucket in before["buckets"])
+            for name in ("claimed", "acked", "redelivered", "nacked", "expired", "dead")
+        }
+        assert totals == {
+            "claimed": 21,
+            "acked": sum(runs),
+            "redelivered": 1,
+            "nacked": 1,
+            "expired": 0,
+            "dead": 0,
+        }
+        assert runs == [9, 9]
+        waits = sum(bucket["wait_ms"]["count"] for bucket in before["buckets"])
+        attempts = sum(bucket["attempts"]["sum"] for bucket in before["buckets"])
+        assert (waits, attempts) == (20, 18)

@@ -308,3 +308,38 @@ def test_timings_are_what_workers_saw(seed: int) -> None:
             coverage = worker.check(interval)
     assert coverage["index_families_used"] == ["agg"]
     assert coverage["scanned_tail_docs"] == coverage["scanned_segments"] == 0
+
+
+def test_timings_of_old_events_are_gone_and_those_after_are_whole() -> None:
+    worker = Worker(7)
+
+    def work() -> tuple[int, int]:
+        """Does some steps, and returns when they began and ended."""
+        worker.measured.clear()
+        began = worker.clock.now_ms()
+        for _ in range(30):
+            worker.step()
+        worker.append()
+        worker.claim()
+        worker.index()
+        return began, worker.clock.now_ms()
+
+    def count(began: int, ended: int) -> int:
+        body = {"from": began, "to": ended + 1, "interval": "1d"}
+        answer = ask(worker.server, "POST", T + "/timings", body).json
+        assert answer["coverage"]["complete"]
+        return sum(bucket["claimed"] for bucket in answer["buckets"])
+
+    first = work()
+    worker.check("1d")
+    assert count(*first) > 0
+    for _ in range(2):
+        worker.clock.advance(31 * 86_400)
+        later = work()
+    head = worker.server.parts.topics().head(("jobs", LEASES))
+    assert 0 < head.state.floor < head.state.next_offset
+    assert count(*first) == 0
+    for interval in INTERVALS_MS:
+        worker.check(interval)
+    claims = sum(what in ("wait", "redelivered") for _, what, _ in worker.measured)
+    assert claims == count(*later) < count(first[0], later[1])
