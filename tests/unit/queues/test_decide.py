@@ -10,15 +10,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from headrace.batch import Record
-from headrace.errors import Damaged
+from headrace.errors import Damaged, Overloaded
 from headrace.queues import events, ledger
 from headrace.queues.cohort import share
 from headrace.queues.decide import Claim, Dealing, Settle
 from headrace.queues.ledger import LeaseState, leases_of
 from headrace.queues.projection import Projection, fold
 from headrace.queues.values import ClaimRequest, SettleRequest
+from headrace.tables.catalog import Row
 from headrace.topics.errors import NotAQueue, TopicNotFound
-from headrace.wal.state import Recovery, decode_extension
+from headrace.topics.values import LEASES
+from headrace.wal.state import Companion, Recovery, decode_extension
 from tests.unit.queues.desk import NOW_MS, Desk, seqs
 
 
@@ -222,6 +224,16 @@ def test_expired_jobs_that_a_recovery_lost_are_no_loss_of_those_that_follow() ->
     assert leases_of(desk.leases).lapsed == 3
 
 
+def test_leases_of_the_queue_before_of_a_name_are_none_of_this_one() -> None:
+    desk = filled(2)
+    desk.claim("a", 1)
+    leases, jobs = desk.looks()
+    again = replace(jobs.row.config, incarnation=1, companions=(Companion(LEASES, "l2", "x"),))
+    decision = desk.decide(Claim(ClaimRequest("b")), looks=(leases, jobs._replace(row=Row("j2", again))))
+    assert decision.tells and not decision.entries
+    assert isinstance(decision.answers[0], Overloaded)
+
+
 def test_only_a_living_queue_has_claims() -> None:
     assert isinstance(Desk(type="log").decide(Claim(ClaimRequest("a"))).answers[0], NotAQueue)
     desk = Desk()
@@ -244,6 +256,16 @@ def test_a_window_shares_jobs_in_turn() -> None:
     assert [seqs(one.claimed) for one in desk.ask(third)] == [[3, 5, 7]]
     assert desk.projection().joins == ()
     assert desk.ack("c", 3, 5, 7).done == (3, 5, 7)
+
+
+def test_who_comes_later_joins_the_window_that_is_open() -> None:
+    desk = filled(4, claim_jitter_ms=50)
+    first = desk.join("a", 2)
+    desk.now_ms += 20
+    second = desk.join("b", 2)
+    assert second.joined.closes_ms == first.joined.closes_ms
+    desk.now_ms += 30
+    assert [seqs(one.claimed) for one in desk.ask(first, second)] == [[1, 3], [2, 4]]
 
 
 def test_a_member_with_little_room_gets_its_first_job_whatever_its_size() -> None:

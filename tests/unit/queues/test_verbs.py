@@ -166,6 +166,22 @@ def test_a_delete_does_not_touch_the_jobs_of_the_next_queue_of_the_name() -> Non
     assert seqs(two.claim("b", 9)) == [1, 2, 3]
 
 
+def test_a_view_joins_no_jobs_with_the_leases_of_the_next_queue_of_the_name() -> None:
+    world, clock = World(), ManualClock()
+    one, reader = world.process(clock), world.process(clock)
+    one.create(jobs=2)
+
+    def create_anew() -> None:
+        one.queues.remove("q")
+        one.create(jobs=5)
+        one.claim("a", 1)
+
+    reader.wal.on("newest", create_anew, after=True)  # between its looks at the two logs
+    with pytest.raises(TopicNotFound):
+        reader.counts()
+    assert reader.counts() == (4, 1, 0, 5)
+
+
 def test_a_delete_does_not_count_jobs_that_have_expired() -> None:
     process = World().process()
     process.create(jobs=2, ttl_ms=1_000)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from functions.sealer.trim import sweep_orphans, trim
 from headrace.batch import Batch
 from headrace.manifest.manifest import Begin
 from headrace.objects import keys
-from headrace.topics.values import DiffRequest, Match, WriteRequest, topic_of
+from headrace.queues.verbs import Queues
+from headrace.topics.decide import EraseRequest
+from headrace.topics.runs import Runs
+from headrace.topics.values import DiffRequest, Match, TopicConfig, WriteRequest, topic_of
 from headrace.topics.verbs import Topics
 from tests.unit.recovery.world import AGE_S, Ruins
 
@@ -116,6 +121,27 @@ def test_a_delete_by_tag_takes_what_a_recovered_log_has_at_an_offset() -> None:
     topics.append("t", WriteRequest(records=Batch.of([b"2", b"3"], key=["b", "a"])))
     assert topics.erase("t", None, Match("b")).deleted == 1
     assert [one.data for one in topics.diff("t", DiffRequest(0)).records] == [b"0", b"1", b"3"]
+
+
+@pytest.mark.parametrize("type_", ["log", "queue"])
+def test_a_delete_does_not_touch_what_a_recovered_log_has_where_its_victims_were(
+    type_: Literal["log", "queue"],
+) -> None:
+    world = Ruins()
+    topics = Queues(world.stores)
+    topics.put("t", TopicConfig(type=type_))
+    topics.append("t", WriteRequest(records=Batch.of([b"0"], key="a")))
+    for row in topics.controls.find_all("t").pictures:
+        assert row is not None
+        world.seal(row.row.log_id)
+    topics.append("t", WriteRequest(records=Batch.of([b"1"], key="a")))
+    head = topics.head("t")
+    world.lose_tables()
+    world.recover()
+    topics = Queues(world.stores)
+    topics.append("t", WriteRequest(records=Batch.of([b"other"], key="b")))
+    erased = topics._erase("t", EraseRequest(head, Runs.of([(1, 2)]), lambda *_: 1))
+    assert (erased.deleted, erased.live) == (0, 2)
 
 
 def test_a_missing_or_damaged_page_of_removed_records_is_an_error() -> None:
