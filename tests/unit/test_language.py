@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("headrace", "functions", "emr_jobs", "infra", "cli", "operators", "local", "benchmarks")
@@ -70,15 +71,29 @@ def tracked(*patterns: str) -> list[Path]:
     return [ROOT / name for name in listed.stdout.split() if (ROOT / name).exists()]
 
 
-def functions(path: Path) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, str]]:
-    """Yields the functions of a module that have a docstring; attributes read as nouns and are left out."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        decorators = [getattr(one, "id", getattr(one, "attr", "")) for one in node.decorator_list]
-        docstring = ast.get_docstring(node)
-        if docstring and not {"property", "cached_property"} & set(decorators):
-            yield node, docstring
+class Documented(NamedTuple):
+    """A docstring and what has it. `is_called` says that it is a function, and no property, which reads as a noun."""
+
+    where: str
+    docstring: str
+    is_called: bool
+
+
+@cache
+def documented() -> tuple[Documented, ...]:
+    """Returns the docstrings of the product."""
+    found = []
+    for path in tracked(*(f"{folder}/*.py" for folder in PRODUCT)):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                decorators = {
+                    getattr(one, "id", getattr(one, "attr", "")) for one in getattr(node, "decorator_list", ())
+                }
+                is_called = is_function and not {"property", "cached_property"} & decorators
+                where = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}"
+                found.append(Documented(where, ast.get_docstring(node) or "", is_called))
+    return tuple(found)
 
 
 def test_no_banned_word() -> None:
@@ -94,25 +109,18 @@ def test_no_banned_word() -> None:
 
 
 def test_sections_of_docstrings_keep_their_lines() -> None:
-    looked = 0
-    found = []
-    for path in tracked(*(f"{folder}/*.py" for folder in PRODUCT)):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                lines = (ast.get_docstring(node) or "").splitlines()
-                looked += sum(bool(SECTION.fullmatch(line)) for line in lines)
-                found += [f"{path.relative_to(ROOT)}: {line}" for line in lines if JOINED.search(line)]
-    assert looked > 300
+    lines = [(one.where, line) for one in documented() for line in one.docstring.splitlines()]
+    assert sum(bool(SECTION.fullmatch(line)) for _, line in lines) > 300
+    found = [f"{where}: {line}" for where, line in lines if JOINED.search(line)]
     assert not found, "\n".join(found)
 
 
 def test_docstrings_of_functions_start_with_a_verb() -> None:
-    looked = 0
-    found = []
-    for path in tracked(*(f"{folder}/*.py" for folder in PRODUCT)):
-        for node, docstring in functions(path):
-            looked += 1
-            if docstring.split()[0].rstrip(",.:;") in NO_VERB:
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {docstring.splitlines()[0]}")
-    assert looked > 1500
+    functions = [one for one in documented() if one.is_called and one.docstring]
+    assert len(functions) > 1500
+    found = [
+        f"{one.where}: {one.docstring.splitlines()[0]}"
+        for one in functions
+        if one.docstring.split()[0].rstrip(",.:;") in NO_VERB
+    ]
     assert not found, "\n".join(found)

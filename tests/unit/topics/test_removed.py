@@ -129,6 +129,9 @@ def check(topic: Topic, dead: set[int]) -> None:
         assert all(0 < len(one) <= removed.PAGE_RUNS for one in decoded)
 
 
+SIZES = [10_000, 100_000, pytest.param(400_000, marks=pytest.mark.full)]
+
+
 @cache
 def built(runs: int) -> Topic:
     topic = Topic(6 * runs)
@@ -145,7 +148,7 @@ def holes(runs: int) -> Topic:
     return topic
 
 
-@pytest.mark.parametrize("runs", [10_000, 100_000, 400_000])
+@pytest.mark.parametrize("runs", SIZES)
 def test_a_delete_writes_what_it_touches(runs: int) -> None:
     topic, rng = holes(runs), random.Random(1)
     written = []
@@ -166,7 +169,7 @@ def test_a_delete_writes_what_it_touches(runs: int) -> None:
     assert newest <= 1024 + 32 * len(pages)
 
 
-@pytest.mark.parametrize("runs", [10_000, 100_000, 400_000])
+@pytest.mark.parametrize("runs", SIZES)
 def test_a_question_reads_the_root_and_the_pages_that_it_is_about(runs: int) -> None:
     topic, rng = holes(runs), random.Random(2)
     for _ in range(10):
@@ -188,7 +191,7 @@ def test_a_question_reads_the_root_and_the_pages_that_it_is_about(runs: int) -> 
     assert topic.removed().count(0, 6 * runs) == 6 * runs - topic_of(topic.state).live
 
 
-@pytest.mark.parametrize("runs", [10_000, 100_000, 400_000])
+@pytest.mark.parametrize("runs", SIZES)
 def test_an_eviction_reads_the_pages_at_both_ends_of_the_log(runs: int) -> None:
     topic = holes(runs)
     most = topic_of(topic.state).live - 1000
