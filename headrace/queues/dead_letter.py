@@ -16,6 +16,7 @@ from headrace.log.control import Asked
 from headrace.log.seam import Decision, Ids, Look, Request, Rows
 from headrace.queues import events
 from headrace.queues.decide import Queue, doomed, open_queue, pick
+from headrace.queues.feed import FEED_BYTES, size_of
 from headrace.queues.ledger import Points
 from headrace.queues.projection import Projection
 from headrace.topics.configure import FirstWrite, decide_first_write
@@ -46,20 +47,21 @@ class Burial:
         self, logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
     ) -> Decision:
         """Decides: `logs` are the queue's lease log and jobs log, and the dead-letter topic (None if there is none). The
-        answer is how many jobs move. If the topic does not take all, only the first one is tried.
+        answer is how many jobs move. If the topic does not take all, only the smallest one is tried, so that those for
+        which it never has room hold up no others.
         """
         gone: list[int] = []
-        for most in (MOST, 1):
+        for room in (MOST_BYTES, FEED_BYTES):
             queue = open_queue(logs[:2], requests, self._points, rows, now_ms)
-            records, gone = take(queue, most)
+            records, gone = take(queue, room)
+            if room != MOST_BYTES:
+                records = sorted(records, key=size_of)[:1]
             forget(queue, gone)
             written = self._write(queue, bury(queue, records), logs[2], rows, now_ms, ids) if records else None
             if written is not None and not isinstance(written.answers[0], HeadraceError):
                 draft, objects = queue.ledger.draft(ids, ())
                 entries = (draft, *written.entries)
                 return Decision((len(records),), entries, written.guards, (*objects, *written.objects))
-            if len(records) < 2:
-                break
         if gone:
             queue = open_queue(logs[:2], requests, self._points, rows, now_ms)
             forget(queue, gone)
@@ -84,12 +86,12 @@ class Burial:
             return Decision((error,))
 
 
-def take(queue: Queue, most: int) -> tuple[list[Record], list[int]]:
-    """Returns the records of jobs that are to move, at most `most` of them; and the offsets of jobs before them that would
-    have moved, but whose TTL is over.
+def take(queue: Queue, room: int) -> tuple[list[Record], list[int]]:
+    """Returns the records of jobs that are to move, at most `MOST` of them and `room` bytes; and the offsets of jobs before
+    them that would have moved, but whose TTL is over.
     """
     offsets = (offset for first, end in doomed(queue.ledger.now, queue.config) for offset in range(first, end))
-    return pick(queue, offsets, most, MOST_BYTES)
+    return pick(queue, offsets, MOST, room)
 
 
 def forget(queue: Queue, gone: list[int]) -> None:

@@ -265,6 +265,21 @@ def test_a_full_dead_letter_topic_loses_nothing() -> None:
     assert process.counts() == (0, 0, 3, 0)
 
 
+def test_a_job_that_the_dead_letter_topic_has_no_room_for_holds_up_no_smaller_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dead_letter, "MOST_BYTES", 4_000)
+    process = World().process()
+    process.create(max_deliveries=1, dead_letter="dead")
+    process.queues.put("dead", TopicConfig(cap_bytes=1_000, discard="reject"))
+    process.produce(*[b'"%s"' % (b"x" * 2_000)] * 3, b'"small"', b'"%s"' % (b"y" * 500))
+    use_up(process, 1)
+    assert [process.claim("a", 5).dead for _ in range(3)] == [1, 1, 0]
+    letters = process.queues.diff("dead", DiffRequest(0)).records
+    assert [len(record.data) for record in letters] == [7, 502]
+    assert process.counts() == (3, 0, 2, 3)
+
+
 def test_a_queue_that_creates_nothing_keeps_its_dead_jobs() -> None:
     process = World().process()
     process.create(jobs=1, max_deliveries=1, dead_letter="dead", auto_create=False)
