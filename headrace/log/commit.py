@@ -336,6 +336,11 @@ class Appender:
         try:
             self._commit(which, tickets)
         except BaseException as exc:
+            if isinstance(exc, LimitReached) and len(tickets) > 1:  # one that does not fit refuses no other
+                middle = len(tickets) // 2
+                self._commit_batch(which, tickets[:middle])
+                self._commit_batch(which, tickets[middle:])
+                return
             for ticket in tickets:
                 ticket.settle(error=exc)
             if not isinstance(exc, (HeadraceError, StoreError)):

@@ -14,6 +14,7 @@ from functions.sealer.context import assemble
 from functions.sealer.purge import purge
 from headrace.batch import Batch
 from headrace.errors import HeadraceError, LimitReached, StoreTimeout
+from headrace.log.context import Ticket
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.queues.values import ClaimRequest, SettleRequest
@@ -71,6 +72,19 @@ def test_topics_hold_as_many_bytes_as_they_may() -> None:
     assert world.stores.catalog.get(TOPICS, "b") is None
     world.append("b", 9_000)
     assert world.held()[1] <= world.reserved() <= MOST
+
+
+def test_a_write_that_does_not_fit_refuses_no_other_of_its_group() -> None:
+    world = World()
+    world.append("a", 900_000)
+    appender, sizes = world.processes[0].appender, [20_000, 600_000, 30_000, 40_000, 700_000]
+    tickets = [
+        Ticket(WriteRequest(records=Batch.of([b"x" * size])), f"id-{size}", world.clock.monotonic()) for size in sizes
+    ]
+    appender._commit_batch("a", tickets)
+    assert [isinstance(one.error, LimitReached) for one in tickets] == [False, True, False, False, True]
+    assert [one.answer.first_seq for one in tickets if one.answer is not None] == [2, 3, 4]
+    assert world.held()[1] == 990_000
 
 
 def test_what_was_deleted_has_room_again() -> None:
