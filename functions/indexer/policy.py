@@ -120,8 +120,8 @@ def next_look_ms(picture: Picture, since_ms: int, now_ms: int, limits: IndexLimi
     if picture.unindexed:
         times.append((since_ms or picture.published_ms) + limits.age_ms)
     mergeable_ms = merging.due_ms(picture.open_page, limits.merge)
-    if mergeable_ms is not None:
-        times.append(mergeable_ms)
+    if mergeable_ms is not None:  # if it is past, a merge would put off a scrub: another day it does not
+        times.append(mergeable_ms if mergeable_ms > now_ms else (now_ms // merging.DAY_MS + 1) * merging.DAY_MS)
     return min(times, default=None)
 
 
@@ -246,7 +246,8 @@ def _compactions(picture: Picture, limits: IndexLimits, new_id: Callable[[], str
 
 
 def _merges(picture: Picture, now_ms: int, limits: IndexLimits, new_id: Callable[[], str]) -> Iterator[Task]:
-    for segments in merging.groups(picture.open_page, now_ms, limits.merge)[:MAX_MERGES]:
+    groups = merging.groups(picture.open_page, now_ms, limits.merge)
+    for segments in [one for one in groups if not merging.holds_up(one, picture.log_id, now_ms)][:MAX_MERGES]:
         yield Task(
             work="merge",
             log_id=picture.log_id,

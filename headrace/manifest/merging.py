@@ -261,7 +261,16 @@ def is_due(scrub: Scrub, log_id: str, now_ms: int, floor: int) -> bool:
         return False
     if left * SHARE >= segment.count and not segment.first_offset < floor < segment.end_offset:
         return True
-    return is_day(log_id, now_ms) and (not segment.blanked or now_ms - (keys.planned_ms(segment.key) or 0) >= DAY_MS)
+    is_scrubbed = segment.blanked and (keys.planned_ms(segment.key) or 0) // DAY_MS == now_ms // DAY_MS
+    return is_day(log_id, now_ms) and not is_scrubbed
+
+
+def holds_up(group: Iterable[Segment], log_id: str, now_ms: int) -> bool:
+    """Returns whether a merge of these segments now could put off a scrub for a week: by the key of a merged segment with
+    blanked records, it would seem that it was scrubbed on the log's day. That is planned a while after it is due.
+    """
+    is_near = is_day(log_id, now_ms) or is_day(log_id, now_ms + DAY_MS)
+    return is_near and any(segment.blanked for segment in group)
 
 
 def names(manifest: Manifest, key: str) -> bool:

@@ -14,6 +14,7 @@ from headrace.index import manifest as manifests
 from headrace.index.descriptors import Run
 from headrace.index.job import Task
 from headrace.index.manifest import IndexManifest, with_runs
+from headrace.manifest import merging
 from headrace.segment.descriptor import PageIndex, Segment
 from headrace.tables.jobs import Waiting
 
@@ -169,3 +170,17 @@ def test_a_log_that_fails_waits_ever_longer_and_runs_alone() -> None:
     healthy = [Waiting("a", NOW), Waiting("b", NOW)]
     assert policy.together([*healthy, row]) == healthy
     assert policy.together([row, *healthy]) == [row]
+
+
+def test_segments_with_blanked_records_are_not_merged_before_the_scrubs_of_their_day() -> None:
+    limits = LIMITS._replace(merge=merging.MergeLimits(2, 10_000, 10_000, 0))
+    day = next(day for day in range(20_000, 20_007) if merging.is_day(LOG, day * merging.DAY_MS))
+    plain = tuple(segment(number) for number in range(2))
+    for blanked, days, is_merged in ((0, 0, True), (1, -2, True), (1, -1, False), (1, 0, False), (1, 1, True)):
+        page = (replace(plain[0], blanked=blanked), plain[1])
+        found = Picture(LOG, "text/plain", "", "", 20, 20, NOW, index_of(), (), open_page=page)
+        now_ms = (day + days) * merging.DAY_MS + 5
+        merges = spans(policy.tasks(found, now_ms, now_ms, limits, lambda: "new"), "merge")
+        assert merges == ([(0, 20)] if is_merged else []), (blanked, days)
+        look_ms = policy.next_look_ms(found, now_ms, now_ms, limits)
+        assert look_ms == (now_ms if is_merged else (day + days + 1) * merging.DAY_MS)

@@ -186,3 +186,14 @@ def test_a_quarter_is_enough_and_less_waits_for_the_day() -> None:
     assert not merging.is_due(Scrub(again, (0, 2)), LOG, monday + 7 * DAY_MS, 0), "all of it is blank"
     assert not merging.is_due(Scrub(again, (0, 3)), LOG, monday + 1, 0), "it was scrubbed today"
     assert merging.is_due(Scrub(again, (0, 3)), LOG, monday + 7 * DAY_MS, 0)
+
+
+def test_a_merge_puts_off_no_scrub() -> None:
+    (one,) = grown(None, 8).open_page
+    monday = next(day * DAY_MS for day in range(20_000, 20_007) if merging.is_day(LOG, day * DAY_MS))
+    sunday = replace(scrubbed(one, 2), key=keys.merged_segment(LOG, one.key, monday - 1, "x"))
+    assert merging.is_due(Scrub(sunday, (0, 3)), LOG, monday, 0), "it was not scrubbed today"
+    for hours, is_held in ((-25, False), (-1, True), (0, True), (23, True), (24, False)):
+        now_ms = monday + hours * 3_600_000
+        assert merging.holds_up((sunday, one), LOG, now_ms) == is_held, hours
+        assert not merging.holds_up((one, one), LOG, now_ms)
