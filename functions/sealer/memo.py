@@ -55,6 +55,7 @@ class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
         older_slot, newer_slot: the slots that were next at the last orphan sweep but one, and at the last.
         noted_ms: when `newer_slot` was noted, in epoch milliseconds.
         swept: the key of the last payload that an unfinished orphan sweep looked at.
+        swept_object: likewise, of the surface's own objects.
     """
 
     turns: dict[str, Turn] = {}
@@ -62,6 +63,7 @@ class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
     newer_slot: int = 0
     noted_ms: int = 0
     swept: str = ""
+    swept_object: str = ""
 
 
 _decoder = msgspec.json.Decoder(Memo)

@@ -180,26 +180,31 @@ def _named_by_entries(
 
 
 def _orphaned_objects(parts: Context, newest: Entry, manifest: Manifest | None) -> list[str]:
-    """Returns objects of the surface's own that nothing names and nothing can name later, some of them if there are very
-    many. Costs no call for a log whose state names none.
+    """Returns objects of the surface's own that nothing names and nothing can name later. If there are very many, it looks
+    at some, and notes where the next sweep goes on. Costs no call for a log whose state names none.
     """
     log_id, found = newest.log_id, list[str]()
-    for prefix, number in map(keys.numbered, newest.state.named_objects(log_id)):
-        passed = takewhile(lambda key: keys.numbered(key)[1] <= number, parts.stores.objects.list(prefix))  # noqa: B023
-        found += islice(passed, _PAYLOADS)
     kept = set(newest.state.named_objects(log_id))
-    if kept.issuperset(found):
-        return []
-    named = _named_by_entries(parts, log_id, newest.slot, lambda entry: entry.state.named_objects(log_id))
-    if named is None:
-        return []
-    if manifest is not None:
-        before = parts.manifests.load(log_id, manifest.generation - 1) if manifest.generation > 1 else None
-        for one in (manifest, before or manifest):
-            kept.update(one.state.named_objects(log_id))
-    kept |= named
-    kept.update(_kept_pages(parts, newest, kept, [key for key in found if keys.is_removed_page(key)]))
-    return [key for key in found if key not in kept]
+    noted = memo.read(parts, log_id)[0].swept_object if kept else ""
+    for prefix, number in map(keys.numbered, sorted(kept)):
+        listed = parts.stores.objects.list(prefix, after=noted if noted.startswith(prefix) else "")
+        found += takewhile(lambda key: keys.numbered(key)[1] <= number, islice(listed, _PAYLOADS))  # noqa: B023
+    orphans: list[str] = []
+    if not kept.issuperset(found):
+        named = _named_by_entries(parts, log_id, newest.slot, lambda entry: entry.state.named_objects(log_id))
+        if named is None:
+            return []
+        if manifest is not None:
+            before = parts.manifests.load(log_id, manifest.generation - 1) if manifest.generation > 1 else None
+            for one in (manifest, before or manifest):
+                kept.update(one.state.named_objects(log_id))
+        kept |= named
+        kept.update(_kept_pages(parts, newest, kept, [key for key in found if keys.is_removed_page(key)]))
+        orphans = [key for key in found if key not in kept]
+    swept = found[-1] if len(found) >= _PAYLOADS else ""
+    if swept != noted:
+        memo.change(parts, log_id, lambda memo_: msgspec.structs.replace(memo_, swept_object=swept))
+    return orphans
 
 
 def _kept_pages(parts: Context, newest: Entry, kept: Iterable[str], pages: Sequence[str]) -> Iterator[str]:

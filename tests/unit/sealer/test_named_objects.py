@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from functions.sealer import trim as trim_module
 from functions.sealer.context import assemble
 from functions.sealer.purge import purge
 from functions.sealer.trim import sweep_orphans, trim
@@ -121,6 +122,20 @@ def test_a_page_stays_while_a_root_that_is_kept_names_it(monkeypatch: pytest.Mon
     pages = topic_of(state).named_pages(key, world.objects.get(key))
     assert len(pages) > 5
     assert set(world.keys(log_id, "dead/")) == {key, *pages}
+
+
+def test_a_sweep_goes_on_where_the_one_before_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trim_module, "_PAYLOADS", 2)
+    world = World()
+    log_id = world.pairs.create("p").log_id
+    for number in range(1, 9):
+        world.pairs.configure("p", number, b"reason %d" % number)
+    for number in (6, 7):
+        world.objects.put(keys.removed(log_id, number, "lost"), b"")
+    assert sum(sweep_orphans(world.parts, log_id) for _ in range(5)) == 2
+    assert dead(world, log_id) == [*range(1, 9)]
+    world.objects.put(keys.removed(log_id, 1, "lost"), b"")
+    assert sum(sweep_orphans(world.parts, log_id) for _ in range(5)) == 1, "it begins again"
 
 
 def test_a_stream_pays_nothing_for_the_objects_of_others() -> None:
