@@ -30,13 +30,14 @@ from headrace.topics import retention
 from headrace.topics.configure import PutRequest
 from headrace.topics.decide import EraseRequest
 from headrace.topics.errors import BatchTooLarge, NotAQueue, TopicNotFound
-from headrace.topics.runs import Runs
+from headrace.topics.runs import NONE, Runs
 from headrace.topics.values import LEASES, MAX_CLAIM, Configured, Erased, QueueCounts, topic_of
 from headrace.topics.verbs import Hidden, Topics
 from headrace.wal.state import LogState
 
 _log = logging.getLogger(__name__)
 
+_ERASED_RUNS = 10_000  # of jobs in one event: some 160 KB
 _LOOKS = 16  # at a window that is open yet, though this process has waited for its end: clocks differ
 
 
@@ -263,15 +264,19 @@ class Queues(Topics):
     def _erase(self, name: str, request: EraseRequest) -> Erased:
         if topic_of(request.found.state).config.type != "queue":
             return super()._erase(name, request)
-        removal = Removal(self._queues.points)
-        erased: Erased = self.control(
-            (name, LEASES),
-            lambda controls: controls.find_living((name, LEASES), name),
-            removal.decide,
-            request,
-            name,
-        )
-        return erased
+        removal, which = Removal(self._queues.points), (name, LEASES)
+        parts = list(request.victims.parts(_ERASED_RUNS)) or [NONE]
+        answers: list[Erased] = [
+            self.control(
+                which,
+                lambda controls: controls.find_living(which, name),
+                removal.decide,
+                request._replace(victims=part),
+                name,
+            )
+            for part in parts
+        ]
+        return answers[-1]._replace(deleted=sum(answer.deleted for answer in answers))
 
     # Who holds what.
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from headrace.topics.values import DiffRequest, Gap
+import msgspec
+import pytest
+
+from headrace.queues import verbs
+from headrace.topics.values import DiffRequest, Gap, Match
 from tests.support.clocks import ManualClock
 from tests.unit.queues.world import World, seqs
 
@@ -52,3 +56,16 @@ def test_a_claim_after_a_view_gets_no_job_that_a_cap_has_taken() -> None:
     two.counts()
     one.produce(b"5", b"6")
     assert seqs(two.claim("b", 2)) == [3, 4]
+
+
+def test_a_delete_of_many_scattered_jobs_is_many_small_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verbs, "_ERASED_RUNS", 2)
+    process = World().process()
+    process.create()
+    process.produce(*[b"1"] * 20, key=["odd", "even"] * 10)
+    process.claim("a", 3)
+    erased = process.queues.erase("q", None, Match("odd"))
+    assert (erased.deleted, erased.live, erased.earliest_seq) == (10, 10, 2)
+    removals = [event for event in map(msgspec.json.decode, process.leases()[1]) if event["event"] == "remove"]
+    assert [len(event["jobs"]) for event in removals] == [4] * 5
+    assert process.counts() == (9, 1, 0, 10)
