@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
@@ -18,7 +20,8 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from cli.terminal import clean, console
+from cli.errors import BadInput
+from cli.terminal import clean, console, output
 
 LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
@@ -150,3 +153,11 @@ class ProgressBar:
 
     def note_retry(self, reason: str, wait_s: float) -> None:
         self._progress.update(self._task, note=f"{reason}, again in {wait_s:.1f} s")
+
+
+def open_output(path: Path | None) -> BinaryIO | nullcontext[BinaryIO]:
+    """Opens where data goes: a file, or standard output. Raises BadInput if the file can't be written."""
+    try:
+        return path.open("wb") if path else nullcontext(output())
+    except OSError as error:
+        raise BadInput(f"can't write {path}: {error.strerror}") from error

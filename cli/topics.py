@@ -188,6 +188,19 @@ _MEMBERS = (
 _NULLS = {"priority": "auto", "dead_letter": ""}
 
 
+def list_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of a list to a command: which topics it looks at."""
+    for option in (
+        click.option("--all", "show_all", is_flag=True, help="Look at every topic, whatever --limit says."),
+        click.option(
+            "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Look at so many topics."
+        ),
+        click.option("--prefix", default="", help="Only names that begin with this."),
+    ):
+        command = option(command)
+    return command
+
+
 def config_options(*groups: tuple[Callable[..., Any], ...]) -> Callable[..., Any]:
     """Adds the options of these groups to a command, and passes what was given as one `config` argument: members of the
     configuration, with the names of the API.

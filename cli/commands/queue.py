@@ -19,7 +19,7 @@ from cli.options import Connection, Target, base_url, connection_options, exampl
 from cli.output import LineWriter
 from cli.tables import Column, counted, print_table
 from cli.terminal import output, print_document, say
-from cli.topics import LOG_OPTIONS, QUEUE_OPTIONS, Config, call, config_options, list_topics, read_state
+from cli.topics import LOG_OPTIONS, QUEUE_OPTIONS, Config, call, config_options, list_options, list_topics, read_state
 from cli.units import Duration
 
 MAX_CLAIM = 1000
@@ -67,9 +67,7 @@ def create(connection: Connection, name: str, config: Config, as_json: bool) -> 
 
 
 @command.command("list", epilog=example("headrace queue list", "headrace queue list --prefix tenant42: --json"))
-@click.option("--prefix", default="", help="Only names that begin with this.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Look at so many topics.")
-@click.option("--all", "show_all", is_flag=True, help="Look at every topic, whatever --limit says.")
+@list_options
 @json_option
 @connection_options
 def list_(connection: Connection, prefix: str, limit: int, show_all: bool, as_json: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,10 +12,10 @@ import click
 from cli.client import Client
 from cli.errors import BadInput
 from cli.options import Connection, Target, connection_options, example, json_bytes, json_option
-from cli.output import WRITERS, ProgressBar
+from cli.output import WRITERS, ProgressBar, open_output
 from cli.pages import catch_up, elements, is_json
 from cli.tables import counted
-from cli.terminal import output, print_document, say
+from cli.terminal import print_document, say
 
 EPILOG = example(
     "headrace read orders",
@@ -91,13 +90,6 @@ def command(
         as_json=as_json,
         to_stdout=bool(path),
     )
-
-
-def open_output(path: Path | None) -> BinaryIO | nullcontext[BinaryIO]:
-    try:
-        return path.open("wb") if path else nullcontext(output())
-    except OSError as error:
-        raise BadInput(f"can't write {path}: {error.strerror}") from error
 
 
 def read_all(

@@ -21,6 +21,7 @@ from cli.topics import (
     Config,
     call,
     config_options,
+    list_options,
     list_topics,
     look_at,
     read_state,
@@ -125,9 +126,7 @@ def configure(connection: Connection, name: str, config: Config, as_json: bool) 
 
 
 @command.command("list", epilog=example("headrace topic list --prefix tenant42:", "headrace topic list --all --json"))
-@click.option("--prefix", default="", help="Only names that begin with this.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Show at most this many.")
-@click.option("--all", "show_all", is_flag=True, help="Show every topic, whatever --limit says.")
+@list_options
 @json_option
 @connection_options
 def list_(connection: Connection, prefix: str, limit: int, show_all: bool, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -11,9 +10,9 @@ import click
 
 from cli.client import Client
 from cli.elements import join_object
-from cli.errors import EXIT_INTERRUPTED, BadInput, CliError
+from cli.errors import EXIT_INTERRUPTED, CliError
 from cli.options import Connection, Target, connection_options, example, json_bytes, json_option
-from cli.output import LINE_BREAKS, WRITERS, LineWriter, ProgressBar
+from cli.output import LINE_BREAKS, WRITERS, LineWriter, ProgressBar, open_output
 from cli.tables import counted
 from cli.terminal import output, print_document, say
 from cli.topics import DiffPage, call, read_state, record_members
@@ -97,14 +96,6 @@ def read(
         print_document(json_bytes(summary), err=path is None)
     elif path is not None or sys.stderr.isatty():
         say(f"read {counted(progress.records, 'record')}; --from {next_seq} goes on from here", err=True)
-
-
-def open_output(path: Path | None) -> BinaryIO | nullcontext[BinaryIO]:
-    """Opens where data goes: a file, or standard output. Raises BadInput if the file can't be written."""
-    try:
-        return path.open("wb") if path else nullcontext(output())
-    except OSError as error:
-        raise BadInput(f"can't write {path}: {error.strerror}") from error
 
 
 def diff(

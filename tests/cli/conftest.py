@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import httpx
@@ -11,7 +11,7 @@ from cli import options
 from cli.client import Client, open_client
 from cli.main import main
 from tests.cli.fake_server import FakeServer
-from tests.cli.fake_topics import FakeTopics
+from tests.cli.fake_topics import DEFAULTS, FakeTopics, Topic, serve
 
 
 @dataclass
@@ -56,4 +56,15 @@ def headrace(server: FakeServer, topics: FakeTopics, monkeypatch: pytest.MonkeyP
     return shell
 
 
-Headrace = Callable[..., Result]
+@pytest.fixture
+def fake() -> FakeTopics:
+    """A server with an empty queue `jobs`."""
+    fake = FakeTopics()
+    fake.topics["jobs"] = Topic({**DEFAULTS, "type": "queue"})
+    return fake
+
+
+@pytest.fixture
+def url(fake: FakeTopics) -> Iterator[str]:
+    with serve(fake) as url:
+        yield url
