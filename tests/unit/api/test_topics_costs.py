@@ -124,4 +124,6 @@ def test_a_stream_of_jobs_costs_two_transactions_for_its_slot(aws: Processes) ->
     with aws.calls.during() as made:
         answer = ask(server, "GET", f"{target}/work?node=stream", key=KEY)
     assert answer.body.count(b"event: job") == 1
-    assert dict(made) == {"TransactWriteItems": 2, "Query": 2, "PutItem": 1}, "the slot comes and goes; leases, and a job"
+    assert dict(made) == {"TransactWriteItems": 2, "Query": 2, "PutItem": 1}, (
+        "the slot comes and goes; leases, and a job"
+    )
