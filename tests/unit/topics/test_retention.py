@@ -191,6 +191,29 @@ def test_deletes_by_seq_measure_the_smaller_side() -> None:
     assert topics.measured == 2 + 1
 
 
+class Overtaken(Topics):
+    """Topics to which another process writes whenever many records are measured."""
+
+    def sizes(self, head: Head, first: int, end: int) -> list[int]:
+        if end - first > 3:
+            write(Topics(self._stores), "t", b"foreign")
+        return super().sizes(head, first, end)
+
+
+@pytest.mark.parametrize("config", [{}, {"cap_records": 10_000}])
+@pytest.mark.parametrize("before", [16, 96])
+def test_a_delete_by_seq_measures_once_however_often_others_write(before: int, config: dict[str, int]) -> None:
+    topics = Overtaken(memory_stores(clock=ManualClock()))
+    put(topics, "t", **config)
+    for _ in range(12):
+        write(topics, "t", *[b"x" * 3] * 10)
+    erased = topics.erase("t", before, None)
+    assert erased.deleted == before - 1
+    view = topics.view("t")
+    assert view.live == topics.head("t").state.next_offset - before + 1
+    assert view.bytes == 3 * (121 - before) + 7 * (view.live - 121 + before)
+
+
 @pytest.mark.parametrize("match", [None, Match("a")])
 def test_a_delete_of_very_many_is_done_in_parts(match: Match | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(erase, "_PART", 3)
