@@ -46,8 +46,8 @@ from headrace.objects.s3 import S3Objects, make_client
 from headrace.settings import Settings
 from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
-from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
+from headrace.tables.dynamodb_catalog import DynamoCatalog
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.sessions import DynamoSessions
 from headrace.tables.watermarks import DynamoWatermarks

@@ -14,8 +14,8 @@ from headrace.objects.fast import FastObjects
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.settings import Settings
 from headrace.surfaces import COUNTED, SURFACES, find_dead
-from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
+from headrace.tables.dynamodb_catalog import DynamoCatalog
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.sessions import DynamoSessions
 from headrace.tables.watermarks import DynamoWatermarks

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from headrace.memory import memory_stores
-from headrace.tables.catalog import Catalog, DynamoCatalog
+from headrace.tables.catalog import Catalog
 from headrace.tables.dynamodb import Store
+from headrace.tables.dynamodb_catalog import DynamoCatalog
 from headrace.tables.producers import DynamoProducers, Producers
 from headrace.tables.sessions import DynamoSessions, Sessions
 from headrace.tables.watermarks import DynamoWatermarks, Watermarks

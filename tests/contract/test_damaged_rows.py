@@ -23,16 +23,9 @@ from headrace.recovery.recover import recover
 from headrace.recovery.verify import verify_all
 from headrace.streams.values import CreateRequest
 from headrace.streams.verbs import Streams
-from headrace.tables.catalog import (
-    BUCKETS,
-    Catalog,
-    DamagedRow,
-    DynamoCatalog,
-    Row,
-    row_item,
-    row_key,
-)
+from headrace.tables.catalog import BUCKETS, Catalog, DamagedRow, Row, row_item, row_key
 from headrace.tables.dynamodb import Store
+from headrace.tables.dynamodb_catalog import DynamoCatalog
 from tests.contract.conftest import dynamodb_ports
 from tests.contract.test_catalog import names, put
 from tests.support.aws import create_tables

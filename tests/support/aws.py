@@ -17,8 +17,8 @@ from moto import mock_aws
 from headrace.log.stores import Stores
 from headrace.objects import Objects
 from headrace.settings import Settings
-from headrace.tables.catalog import DynamoCatalog
 from headrace.tables.dynamodb import Store
+from headrace.tables.dynamodb_catalog import DynamoCatalog
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.sessions import DynamoSessions
 from headrace.tables.watermarks import DynamoWatermarks

@@ -30,7 +30,8 @@ from headrace.objects.memory import MemoryObjects
 from headrace.recovery.survey import read_mark
 from headrace.segment import keypage
 from headrace.streams.profiles.touch import templates
-from headrace.tables.catalog import DynamoCatalog, item_row, row_item
+from headrace.tables.catalog import item_row, row_item
+from headrace.tables.dynamodb_catalog import DynamoCatalog
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.watermarks import DynamoWatermarks
 from headrace.wal.entry import VERSION, item_entry
