@@ -9,6 +9,7 @@ from headrace.log.requests import At
 from headrace.recovery.recover import recover
 from headrace.recovery.report import LogRecovered, RecoverReport
 from headrace.recovery.verify import verify_all
+from headrace.streams.values import STREAMS
 from headrace.wal.state import Cursor
 from tests.simulation.model import LogModel
 from tests.simulation.process import Process
@@ -61,7 +62,7 @@ class Aftermath:
         law, model = self._law("what was published remains"), self._world.model
         for log_id, before in self._before.items():
             name = before.log.config.name
-            if before.must_stand and model.current(name) is not before.log:
+            if before.must_stand and not model.is_named(before.log):
                 self._world.broken(law, f"{name} is not {log_id[-8:]} any more")
             if before.must_stand and before.log.now.ended:
                 self._world.broken(law, f"{name} has ended")
@@ -108,6 +109,8 @@ class Aftermath:
         for log in self._named():
             if log.now.ended or self._expires(log) or log.log_id in self._world.model.refused:
                 continue
+            if log.config.surface != STREAMS:
+                continue  # a seq says nothing of incarnations
             for incarnation, recovery in zip(log.incarnations, log.now.recoveries, strict=False):
                 for position, right in ((recovery.at, True), (recovery.at + 1, False)):
                     cursor = Cursor(incarnation, position)
@@ -140,9 +143,8 @@ class Aftermath:
             self._world.broken(law, "it says nothing, and tables or bucket changed")
 
     def _named(self) -> Iterator[LogModel]:
-        """Logs that a name stands for."""
-        model = self._world.model
-        yield from (log for log in map(model.current, model.names) if log is not None)
+        """Logs that a name stands for, companions included."""
+        yield from filter(self._world.model.is_named, list(self._world.model.logs.values()))
 
 
 def verified(world: World, *, but: set[str]) -> None:

@@ -36,6 +36,7 @@ READS = (
     "sessions.expired",
     "sessions.clocks",
     "producers.key",
+    "sessions.counts",
 )
 INDEXES = ("catalog.living", "catalog.part", "catalog.due")
 WRITES = (
@@ -66,8 +67,16 @@ _READ_BY_RECOVERY = (
     "watermarks.usage",
     "objects.get",
     "objects.list",
+    "catalog.part",
+    "sessions.counts",
 )
-_WRITTEN_BY_RECOVERY = ("wal.commit", "catalog.mark_ended", "watermarks.publish", "producers.purge")
+_WRITTEN_BY_RECOVERY = (
+    "wal.commit",
+    "catalog.mark_ended",
+    "watermarks.publish",
+    "producers.purge",
+    "sessions.commit",
+)
 
 POSSIBLE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(READS, ANYWHERE),
@@ -82,10 +91,11 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
 }
 # Calls that few operations make meet faults more often, so that each pair is exercised.
 _RARE = {
-    "wal.remove_dead": 20.0,
-    **dict.fromkeys(("producers.key", "sessions.commit"), 40.0),
+    "wal.remove_dead": 60.0,
+    "wal.purged": 4.0,
+    **dict.fromkeys(("producers.key", "sessions.commit", "sessions.counts", "catalog.set_hints"), 40.0),
     **dict.fromkeys(("sessions.clocks", "sessions.touch"), 3.0),
-    **dict.fromkeys(("catalog.set_hints", "watermarks.touch", "catalog.put", "catalog.remove"), 15.0),
+    **dict.fromkeys(("watermarks.touch", "catalog.put", "catalog.remove"), 15.0),
     **dict.fromkeys((*INDEXES, "producers.purge", "sessions.purge", "sessions.expired", "watermarks.drop_note"), 4.0),
     "objects.get_ranges": 4.0,
     **dict.fromkeys(("wal.commit", "wal.remove", "objects.list", "objects.delete", "objects.create"), 3.0),
@@ -94,6 +104,8 @@ _RARE = {
     **{f"{RECOVERY} {call}": 0.7 for call in _READ_BY_RECOVERY},
     **{f"{RECOVERY} {call}": 12.0 for call in _WRITTEN_BY_RECOVERY},
     f"{RECOVERY} objects.list": 1.0,
+    f"{RECOVERY} watermarks.usage": 3.0,
+    f"{RECOVERY} sessions.counts": 3.0,
     f"{RECOVERY} producers.purge": 4.0,
     f"{RECOVERY} objects.create": 6.0,
     f"{RECOVERY} wal.commit": 4.0,

@@ -11,6 +11,7 @@ from headrace.definition import COLUMNS, TIMINGS, Document
 from headrace.errors import Damaged, HeadraceError, StoreError
 from headrace.objects import keys, packed
 from headrace.tables.catalog import PutRow
+from headrace.tables.counters import Count
 from headrace.tables.items import Guard
 from headrace.tables.producers import PutProducer
 from headrace.tables.unborn import UNBORN
@@ -71,6 +72,10 @@ class Judge(BucketLaws):
                     if (producer.epoch, producer.seq) < before and not is_gone:
                         self._broken(self.law, f"{log_id[-8:]} {producer} row={before}")
                     self._rows[log_id, producer.id] = (producer.epoch, producer.seq)
+        if any(isinstance(guard, Count) for guard in guards) and not world.model.recovering:
+            self._law("a limit is kept")
+            if sum(world.raw["sessions"].counts(TOPICS)) > world.most_topics:
+                self._broken(self.law, f"more than {world.most_topics} topics are counted")
         if guards and not world.model.recovering:
             self._law("what joins a commit counts as its entry does")
             if not in_chain:
@@ -147,6 +152,7 @@ class Judge(BucketLaws):
         if log is not None and self._world.model.recovering:
             kept = {one.id for one in log.tip.state.producers}
             log.producers = {name: known for name, known in log.producers.items() if name in kept}
+            log.topic.keys.clear()
         self._rows = {key: row for key, row in self._rows.items() if key[0] != log_id}
 
     def rewind(self) -> None:
@@ -245,8 +251,10 @@ class Judge(BucketLaws):
         world, law = self._world, "counters equal the names that live"
         world.model.topics.queues.at_rest()
         self._law(law)
-        logs = world.model.logs.values()
-        living = sum(one.config.surface == TOPICS and not one.config.role and not one.now.ended for one in logs)
+        living = sum(
+            one.config.surface == TOPICS and not one.config.role and not one.now.ended and world.model.is_named(one)
+            for one in world.model.logs.values()
+        )
         counted = sum(world.raw["sessions"].counts(TOPICS))
         if counted != living:
             self._broken(law, f"{counted} counted, {living} live")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headrace.batch import Batch, concat
+from headrace.definition import COLUMNS
 from headrace.streams.values import AppendRequest, CreateRequest, state_of
 from headrace.topics.values import TOPICS
 from headrace.wal.state import DefinitionRef, Entry, LogConfig, Recovery
@@ -72,6 +73,7 @@ class LogModel:
     versions: list[int] = field(default_factory=list)  # of the schema that each record was accepted under
     topic: TopicLog = field(default_factory=TopicLog)  # of a topic
     queue: LeaseLog | None = None  # of a lease log
+    pasts: list[TopicLog | LeaseLog | None] = field(default_factory=list)  # either one, after each entry
 
     @property
     def tip(self) -> Entry:
@@ -167,6 +169,11 @@ class Model:
         given = self.names.get(name)
         return self.logs.get(given[-1][1]) if given else None
 
+    def is_named(self, log: LogModel) -> bool:
+        """Returns whether the log's name stands for it, or for its main log."""
+        current = self.current(log.config.name)
+        return current is not None and current.log_id in (log.log_id, log.config.main)
+
     def candidates(self, name: str, step: int) -> list[LogModel]:
         """Returns the logs that the name has stood for since `step`."""
         given = self.names.get(name, [])
@@ -182,9 +189,7 @@ class Model:
     @property
     def left_alone(self) -> set[str]:
         """Logs whose past a disaster met, and to which no name leads any more: nobody asks for them, nobody tends them."""
-        return {
-            log_id for log_id, log in self.logs.items() if log.survived and self.current(log.config.name) is not log
-        }
+        return {log_id for log_id, log in self.logs.items() if log.survived and not self.is_named(log)}
 
     def slice(self, log: LogModel, start: int, stop: int) -> list[bytes]:
         """Records of a stream by position, inherited ones included."""
@@ -217,6 +222,8 @@ class Model:
             log = self.logs[entry.log_id] = LogModel(entry.log_id, entry.config)
             base, lost = entry.config.base_offset, self.lost.get(entry.log_id)
             begun = lost.views[0].definition if lost is not None and lost.config.source is not None else None
+            is_topic = entry.config.surface == TOPICS and not entry.config.role
+            begun = COLUMNS if lost is not None and is_topic else begun
             is_fork = entry.config.source is not None
             log.views.append(View(0, base, False, "", None, 0, is_fork, definition=begun))
         elif self.recovering and (entry.slot, entry.id) == (log.tip.slot, log.tip.id):
@@ -242,7 +249,7 @@ class Model:
         if view.ended and entry.kind not in ("unfork", "release", "recover"):
             self._broken("an end is final", f"{_brief(entry)} after the end of {log.log_id}")
         log.entries.append(entry)
-        is_topic = log.config.surface == TOPICS
+        is_topic = log.config.surface == TOPICS and entry.kind != "recover"
         if is_topic:
             view = self.topics.apply(log, view, entry, step)
         match "" if is_topic else entry.kind:
@@ -270,6 +277,8 @@ class Model:
         log.steps.append(step)
         if log.gone:
             return  # nobody will ever read it
+        if log.config.surface == TOPICS:
+            self.topics.applied(log, entry, step)
         state, stream = entry.state, state_of(entry.state)
         expected: tuple[Any, ...] = (view.next_offset, view.closed, view.ended, view.last_seq, view.forks)
         expected += (view.holds_source, view.recoveries, view.definition)

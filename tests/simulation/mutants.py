@@ -21,6 +21,7 @@ from headrace.log.commit import Appender, Attempt
 from headrace.manifest import merging
 from headrace.manifest.store import NewestLook
 from headrace.queues import ledger, projection, surface
+from headrace.queues import verbs as queue_verbs
 from headrace.queues.dead_letter import Burial
 from headrace.queues.ledger import Ledger
 from headrace.queues.verbs import Queues
@@ -30,6 +31,8 @@ from headrace.streams import create as creating
 from headrace.streams import verbs as streams
 from headrace.tables.watermarks import Watermark
 from headrace.topics import diff, retention
+from headrace.topics import verbs as topic_verbs
+from headrace.topics.values import TopicState
 from tests.simulation import background
 from tests.simulation import mutated_sealer as sealing
 from tests.simulation import mutated_steps as steps
@@ -405,6 +408,28 @@ ALL: dict[str, Mutant] = {
             "jobs with another queue's leases",
             "a queue is created again under a reader",
             (Queues, "_leases_of", topics.any_lease_log),
+        ),
+        Mutant(
+            "leases of jobs that were lost",
+            "a recovery leaves the jobs log shorter than its leases say",
+            (ledger, "lost_since", topics.lost_nothing),
+            (queue_verbs, "lost_since", topics.lost_nothing),
+        ),
+        Mutant("keys of writes that were lost", "offsets of lost records come again", adapter=topics.keys_stay),
+        Mutant(
+            "delete in whichever topic has the name",
+            "a topic is created again under a delete",
+            (topic_verbs, "decide_erase", topics.decide_erase_by_offset),
+        ),
+        Mutant(
+            "topic looked at, then deleted",
+            "a write meets the delete of an empty topic",
+            (topic_verbs.Topics, "remove", topics.delete_what_is_not_empty),
+        ),
+        Mutant(
+            "queue recovered as a topic",
+            "only the row of a queue is left",
+            (TopicState, "begin", classmethod(lambda cls, config, state: state)),
         ),
     )
 }

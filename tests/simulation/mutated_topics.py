@@ -9,16 +9,21 @@ from msgspec.structs import replace
 
 from headrace.errors import StoreError
 from headrace.log.commit import Attempt
+from headrace.log.control import Asked
+from headrace.log.requests import Head
 from headrace.queues import decide as deciding
+from headrace.queues import ledger
 from headrace.queues import projection as projections
 from headrace.queues.dead_letter import Burial
 from headrace.queues.events import Ack
 from headrace.queues.ledger import LeaseState, Ledger
 from headrace.queues.verbs import Queues
 from headrace.tables.producers import PutKey
-from headrace.topics import diff, retention
+from headrace.topics import diff, retention, verbs
+from headrace.topics.errors import NotEmpty
 from headrace.topics.runs import NONE, Runs
 from headrace.topics.values import LEASES, topic_of
+from headrace.topics.verbs import Topics
 from headrace.wal import Committed, Outcome
 
 
@@ -159,6 +164,49 @@ _plan = diff.plan
 def plan_without_gap(*given: Any) -> Any:
     """Readers do not learn of what they missed."""
     return _plan(*given)._replace(gap=None)
+
+
+_lost_since = ledger.lost_since
+
+
+def lost_nothing(projection: Any, jobs: Any) -> Any:
+    """Offsets are those of the jobs log, whatever became of it."""
+    return _lost_since(projection, jobs) if projection.incarnation < 0 else None
+
+
+def keys_stay(raw: dict[str, Any]) -> None:
+    """What is forgotten of a log's writers is not forgotten of their keys."""
+    producers = raw["producers"]
+    whole = producers.purge
+
+    def purge(log_id: str) -> Any:
+        kept = dict(producers.keys)
+        try:
+            return whole(log_id)
+        finally:
+            producers.keys = kept
+
+    producers.purge = purge
+
+
+_decide_erase = verbs.decide_erase
+
+
+def decide_erase_by_offset(logs: Any, requests: Any, *rest: Any) -> Any:
+    """What is to be deleted is deleted from whichever topic has the name."""
+    (look,), request = logs, requests[0].request
+    found = Head(look.log_id, look.config, look.state, None)
+    return _decide_erase(logs, (Asked(request._replace(found=found)),), *rest)
+
+
+def delete_what_is_not_empty(self: Topics, name: str, *, if_empty: bool = False) -> Any:
+    """Whether a topic is empty is looked at, and then it is deleted."""
+    if if_empty and self.view(name, touch=False).live:
+        raise NotEmpty(name)
+    return _drop(self, name)
+
+
+_drop = Topics.remove
 
 
 def any_lease_log(self: Queues, name: str, jobs: Any) -> Any:

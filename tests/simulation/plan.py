@@ -89,12 +89,12 @@ KINDS = ANYWHERE + ON_WRITES + ON_BATCHES + ON_CREATE + ON_INDEXES
 SIGNATURE_MS = (25_000, 75_000, 1_800_000, 1_800_000, 1_800_000, 1_800_000)
 
 RECOVERY = "recovery:"  # before the names of the store calls that a recovery makes
-TABLES = ("wal", "catalog", "watermarks", "producers")
+TABLES = ("wal", "catalog", "watermarks", "producers", "sessions")
 STAGED = 800_000  # ids of operations of a stage, and above
 HEALER = 1_000_000  # ids of operations after the plan's, and above
 _STAGES = 0.25  # the share of runs that begin with one
 _DISASTERS = 0.4  # the share of runs that have one
-_TOPICS = 0.5  # the share of runs with topics and queues, among those without a disaster
+_TOPICS = 0.5  # the share of runs with topics and queues
 _LEAST_OPERATIONS = 20  # a shorter run has nothing to lose
 _SKEW_STEPS = 9  # how far apart the moments are to which the tables of one disaster go back
 
@@ -231,7 +231,7 @@ def make(seed: int, operations: int) -> Plan:
     ops += _definitions(seed, ops, by_group["api"])
     ops.sort(key=lambda op: op.at)
     disasters = _disasters(seed, ops)
-    changed = ops if disasters or (stage is not None and stage.disasters) else _topics(seed, ops, len(names))
+    changed = _topics(seed, ops, len(names))
     has_topics, ops = changed is not ops, changed
     planned = (*ops, *disasters)
     merges = _merges(seed, planned)
@@ -264,6 +264,7 @@ def _staged(plan: Plan, stage: Stage) -> Plan:
         ops=(*stage.ops, *plan.ops),
         disasters=(*stage.disasters, *plan.disasters),
         script=script,
+        topics=plan.topics or stage.has_topics,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from functions.sealer.context import assemble
@@ -83,10 +84,18 @@ class Process:
             self.parts = assemble(self.stores, queue)
             silent: Any = _Silent(world)
             self.dispatcher = Sealer(self.parts, silent)
-        elif kind == "api":
-            self.logs = Streams(self.stores)
-            self.topics = Queues(self.stores)
-            self.topics._threads = Threads(1, "topics")
+
+    @cached_property
+    def logs(self) -> Streams:
+        """The verbs of streams."""
+        return Streams(self.stores)
+
+    @cached_property
+    def topics(self) -> Queues:
+        """The verbs of topics and queues."""
+        topics = Queues(self.stores)
+        topics._threads = Threads(1, "topics")
+        return topics
 
     def enter(self, actor: Actor) -> None:
         """An actor begins a verb. Perhaps the host has set its wall clock right since it stood still."""

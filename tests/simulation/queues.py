@@ -34,6 +34,13 @@ class Lease(NamedTuple):
     deliveries: int
 
 
+class Arrived(NamedTuple):
+    """A dead job in a dead-letter topic."""
+
+    step: int
+    log_id: str
+
+
 class Returned(NamedTuple):
     """A job that was given back; it can be claimed from `ready` (epoch ms) on."""
 
@@ -51,6 +58,7 @@ class LeaseLog:
         cursor: the offset of the first job that was never claimed nor passed over.
         touched: the step of the last event about each job.
         history: the engine's projection and digest after so many events.
+        incarnation: that of the jobs log, by the last event; -1 before the first.
     """
 
     jobs: LogModel
@@ -61,6 +69,7 @@ class LeaseLog:
     time_ms: int = 0
     touched: dict[int, int] = field(default_factory=dict)
     history: list[tuple[Projection, str]] = field(default_factory=lambda: [(Projection(), "")])
+    incarnation: int = -1
 
     def is_done(self, offset: int, step: int | None = None) -> bool:
         """Returns whether a job was done at a step, or is now."""
@@ -78,6 +87,24 @@ class LeaseLog:
             if one.ready and one.ready <= self.time_ms:
                 self.back[offset] = Returned(0, one.deliveries)
 
+    def lost(self) -> events.Lost | None:
+        """Returns what the next event must say of the jobs log."""
+        jobs = self.jobs
+        if self.incarnation >= jobs.incarnation:
+            return None
+        later = [one.at for one in jobs.now.recoveries if one.incarnation > self.incarnation]
+        return events.Lost(jobs.incarnation, min(later) if self.incarnation >= 0 else 0)
+
+    def lose(self) -> None:
+        """Nothing is known of the jobs that the jobs log has lost."""
+        lost = self.lost()
+        if lost is None:
+            return
+        for jobs in (self.held, self.back, self.done):
+            for offset in [one for one in jobs if one >= lost.end]:
+                del jobs[offset]
+        self.cursor = min(self.cursor, lost.end)
+
     def finish(self, offset: int, how: str, step: int) -> None:
         """A job is done, or is gone."""
         self.held.pop(offset, None)
@@ -91,7 +118,7 @@ class Queues:
     def __init__(self, world: World) -> None:
         self._world = world
         self.buried_jobs: dict[tuple[str, int], int] = {}  # jobs that dead events moved: at which step
-        self.arrived: dict[tuple[str, int], int] = {}  # jobs in dead-letter topics, likewise
+        self.arrived: dict[tuple[str, int], Arrived] = {}  # jobs in dead-letter topics, likewise
         self.told: dict[int, list[AnyEvent]] = {}  # events by the operation that asked for them
         self._event: Any = None
 
@@ -130,8 +157,12 @@ class Queues:
 
     def _apply(self, queue: LeaseLog, event: AnyEvent, entry: Entry, step: int) -> None:
         law = self._law("events are in the order of time")
-        if event.at < queue.time_ms or event.lost not in (None, events.Lost(queue.jobs.incarnation, 0)):
+        if event.at < queue.time_ms:
             self._fails(law, f"time was {queue.time_ms}")
+        law = self._law("events say which jobs were lost")
+        if event.lost != queue.lost():
+            self._fails(law, f"lost {queue.lost()}")
+        queue.incarnation = queue.jobs.incarnation
         for offset in range(event.floor):
             if offset not in queue.done:
                 topic: TopicLog = queue.jobs.topic
@@ -272,13 +303,13 @@ class Queues:
             job = (source, offset)
             if not source or job in self.arrived:
                 self._world.broken(law, f"{log.config.name} has {record}, which is no new job")
-            self.arrived[job] = step
+            self.arrived[job] = Arrived(step, log.log_id)
         return len(records)
 
     def at_rest(self) -> None:
         """Each dead job is in the dead-letter topic, since the same moment."""
         law = self._law("a job is dead once, and then it is in the dead-letter topic")
-        if self.buried_jobs != self.arrived:
+        if self.buried_jobs != {job: one.step for job, one in self.arrived.items()}:
             self._world.broken(law, f"buried={self.buried_jobs} arrived={self.arrived}")
 
     # The engine's projections.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace.objects import keys
+from tests.simulation import topic_pasts
 from tests.simulation.model import LogModel, View
 from tests.simulation.world import World
 
@@ -36,7 +37,8 @@ def rewind(world: World) -> dict[str, Before]:
         log.survived = True
         is_gone = keys.tombstone(log_id) in world.objects._objects
         published = judge.manifests.get(log_id)
-        is_named = model.current(log.config.name) is log
+        main = log.config.main
+        is_named = model.is_named(log) and (not main or bool(judge.manifests.get(main)))
         has_rival = log.config.name in rivals
         must_stand = is_named and bool(published) and not log.now.ended and not has_rival
         before[log_id] = Before(log, log.now, log.incarnation, is_named, must_stand)
@@ -54,6 +56,7 @@ def rewind(world: World) -> dict[str, Before]:
     for name in model.names:
         model.name_given(name, rows.get(name, ""), step)
     judge.rewind()
+    topic_pasts.join_again(world)
     return before
 
 
@@ -75,6 +78,7 @@ def _bury(log: LogModel, index: int, step: int) -> None:
 def _cut(world: World, log: LogModel, index: int, step: int) -> None:
     """Entries behind `index` never were."""
     log.entries, log.views, log.steps = log.entries[: index + 1], log.views[: index + 1], log.steps[: index + 1]
+    topic_pasts.go_back(world, log, index)
     count = log.tip.next_offset - log.config.base_offset
     log.records, log.times = log.records[:count], log.times[:count]
     log.versions = log.versions[:count]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.simulation.plan import ANY, RECOVERY, SECOND, STAGED, Disaster, Op, Scripted
+from tests.simulation.plan import ANY, RECOVERY, SECOND, STAGED, TOPIC_NAMES, Disaster, Op, Scripted
 
 NAME = "s"
 _SMALL, _LARGE = 0.5, 0.95  # what an operation's second number says of its records
@@ -33,6 +33,7 @@ class Stage:
         size: float = _SMALL,
         producer: float = 0.5,
         repeat: bool = False,
+        name: str = NAME,
     ) -> int:
         """Adds an operation and returns its id. A sealer's is about the newest log.
 
@@ -40,10 +41,11 @@ class Stage:
             count, size: the numbers that decide its records; `count` also where a read begins.
             producer: the number that decides whose write it is.
             repeat: whether that write was made before.
+            name: what it is about.
         """
         op_id = STAGED + len(self.ops)
         dice = (0.0 if slot.startswith("sealer") else count, size, 0.5, 0.95, producer, 0.8 if repeat else 0.5)
-        self.ops.append(Op(op_id, slot, f"{slot}.stage", int(at * SECOND), kind, NAME, dice))
+        self.ops.append(Op(op_id, slot, f"{slot}.stage", int(at * SECOND), kind, name, dice))
         return op_id
 
     def fault(self, op_id: int, call: str, number: int, kind: str, seconds: float = 0) -> None:
@@ -58,9 +60,14 @@ class Stage:
         self.add(30, "sealer1", "trim")
 
     @property
+    def has_topics(self) -> bool:
+        """Whether it is about topics."""
+        return any(op.name in TOPIC_NAMES for op in self.ops)
+
+    @property
     def end(self) -> int:
         """When the plan's other operations begin, in microseconds."""
-        held = max(fault.hold for fault in self.faults)
+        held = max((fault.hold for fault in self.faults), default=0)
         return max(op.at for op in self.ops) + held + SECOND
 
 
@@ -217,6 +224,32 @@ def generation_that_was_swept() -> Stage:
     return stage
 
 
+def delete_that_meets_another_topic() -> Stage:
+    """A delete of records stands still before its commit. Meanwhile the name gets another topic, whose records have other
+    tags.
+    """
+    stage = Stage()
+    stage.add(0, "api1", "put", name="t0")
+    stage.add(0.5, "api1", "write", size=0.03, name="t0")
+    late = stage.add(1, "api0", "erase", count=0.7, name="t0")
+    stage.fault(late, "wal.commit", 1, "pause_before", 10)
+    stage.add(2, "api1", "remove", size=0.9, name="t0")
+    stage.add(3, "api1", "put", name="t0")
+    stage.add(4, "api1", "write", name="t0")
+    return stage
+
+
+def repeat_of_a_lost_write() -> Stage:
+    """A write with a key is lost in a disaster, which its row survives: the next write with that key is no repeat."""
+    stage = Stage()
+    stage.add(0, "api1", "put", name="t0")
+    stage.add(0.5, "api1", "keyed", name="t0")
+    rescue = stage.add(4, "operator", "disaster")
+    stage.disasters.append(Disaster(rescue, (("wal", int(0.4 * SECOND)),)))
+    stage.add(5, "api0", "keyed", name="t0")
+    return stage
+
+
 ALL: tuple[Callable[[], Stage], ...] = (
     dead_item_in_the_slot,
     dead_item_removed,
@@ -229,4 +262,6 @@ ALL: tuple[Callable[[], Stage], ...] = (
     end_that_the_catalog_forgot,
     log_that_can_not_be_sealed,
     generation_that_was_swept,
+    delete_that_meets_another_topic,
+    repeat_of_a_lost_write,
 )

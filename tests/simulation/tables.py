@@ -8,6 +8,14 @@ from tests.simulation.plan import TABLES, Plan
 
 Raw = dict[str, Any]
 
+# What a table holds, beside the write-ahead log.
+_MEMBERS = {
+    "catalog": ("rows",),
+    "watermarks": ("rows", "touches"),
+    "producers": ("rows", "keys"),
+    "sessions": ("counters", "slots", "read_ms"),
+}
+
 
 def copy_of(raw: Raw, table: str) -> Any:
     """Returns everything in a table, as it is now."""
@@ -15,9 +23,7 @@ def copy_of(raw: Raw, table: str) -> Any:
         wal = raw["wal"]
         slots = {log_id: list(slots) for log_id, slots in wal._slots.items()}
         return slots, dict(wal._entries), dict(wal._marks)
-    if table == "watermarks":
-        return dict(raw[table].rows), dict(raw[table].touches)
-    return dict(raw[table].rows)
+    return tuple(dict(getattr(raw[table], name)) for name in _MEMBERS[table])
 
 
 def put_back(raw: Raw, table: str, copy: Any) -> None:
@@ -26,11 +32,9 @@ def put_back(raw: Raw, table: str, copy: Any) -> None:
         slots, entries, marks = copy or ({}, {}, {})
         raw["wal"]._slots = {log_id: list(own) for log_id, own in slots.items()}
         raw["wal"]._entries, raw["wal"]._marks = dict(entries), dict(marks)
-    elif table == "watermarks":
-        rows, touches = copy or ({}, {})
-        raw[table].rows, raw[table].touches = dict(rows), dict(touches)
     else:
-        raw[table].rows = dict(copy or {})
+        for name, rows in zip(_MEMBERS[table], copy or ({}, {}, {}), strict=False):
+            setattr(raw[table], name, dict(rows))
 
 
 class Backups:

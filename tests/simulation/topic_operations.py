@@ -11,7 +11,7 @@ from headrace.queues.values import ClaimRequest, SettleRequest
 from headrace.queues.verbs import Queues
 from headrace.topics.values import DiffRequest, Match, TopicConfig, WriteRequest
 from tests.simulation.topic_answers import TopicAnswers
-from tests.simulation.topics import Erase, Put
+from tests.simulation.topics import Drop, Erase, Put
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -72,7 +72,7 @@ class TopicOperations:
     def put(self) -> None:
         """A topic, or another configuration."""
         request = self._running.request = Put(self._config())
-        answer = self._topics.put(self._name, request.config, limit=self._world.settings.max_topics)
+        answer = self._topics.put(self._name, request.config, limit=self._world.most_topics)
         self._told(answer)
         self._answers.put(answer)
 
@@ -89,8 +89,10 @@ class TopicOperations:
         )
 
     def _write(self, key: str | None) -> None:
-        request = self._running.request = WriteRequest(records=self._records(), key=key, create=False)
-        answer = self._topics.append(self._name, request, limit=self._world.settings.max_topics)
+        request = self._running.request = WriteRequest(
+            records=self._records(), key=key, create=self._dice[4] < 0.5, config=self._config()
+        )
+        answer = self._topics.append(self._name, request, limit=self._world.most_topics)
         self._told(answer)
         self._answers.written(answer)
 
@@ -126,8 +128,9 @@ class TopicOperations:
         self._answers.erased(request, answer)
 
     def remove(self) -> None:
-        """A delete of the topic."""
-        answer = self._topics.remove(self._name)
+        """A delete of the topic, perhaps only if it is empty."""
+        request = self._running.request = Drop(if_empty=self._dice[1] < 0.5)
+        answer = self._topics.remove(self._name, if_empty=request.if_empty)
         self._told(answer)
         self._answers.removed(answer)
 

@@ -16,6 +16,7 @@ from headrace.topics.runs import Runs
 from headrace.topics.values import LEASES, Match, TopicConfig, WriteRequest, topic_of
 from headrace.wal.state import Entry, LogState
 from tests.simulation.queues import LeaseLog, Queues
+from tests.simulation.topic_pasts import join_again, remember
 
 if TYPE_CHECKING:
     from tests.simulation.model import LogModel, View
@@ -28,6 +29,12 @@ class Put(NamedTuple):
     """A request to create or configure a topic."""
 
     config: TopicConfig
+
+
+class Drop(NamedTuple):
+    """A request to delete a topic, with all its records or only if it has none."""
+
+    if_empty: bool
 
 
 class Erase(NamedTuple):
@@ -98,6 +105,12 @@ class TopicLog:
         begun = max((number for number, (at, _) in enumerate(self.configs) if at <= step), default=0)
         return [config for _, config in self.configs[begun:]]
 
+    def may_be_expired(self, offset: int, step: int, latest_ms: int) -> bool:
+        """Returns whether a record has expired by some clock, under a TTL that was in force at a step or later."""
+        ttls = [config.ttl_ms for config in self.configs_since(step) if config.ttl_ms]
+        latest_ms = max(latest_ms, max(one.time_ms for one in self.records))
+        return any(self.records[offset].time_ms < latest_ms - ttl for ttl in ttls)
+
     def evicted_at(self, step: int) -> int:
         """Returns the floor of losses at a step."""
         return max((floor for at, floor in self.evicted if at <= step), default=0)
@@ -151,6 +164,22 @@ class Topics:
             definition=entry.state.definition,
         )
 
+    def applied(self, log: LogModel, entry: Entry, step: int) -> None:
+        """An entry of a topic or a lease log is applied, also one of a recovery, which leaves all but the incarnation."""
+        if entry.kind == "recover":
+            law = self._law("a recovery changes nothing else")
+            before = log.entries[-2].state.extension if len(log.entries) > 1 else None
+            if before is None and log.config.role != LEASES:
+                config = topic_of(entry.state).config
+                if config != TopicConfig(type="queue" if log.config.companions else "log"):
+                    self._fails(law, f"{log.config.name} is of another type: {config}")
+                log.topic.configs.append((step, config))
+            elif before != entry.state.extension:
+                self._fails(law, f"{entry.state.extension}, was {before}")
+            join_again(self._world)
+        if self._world.plan.disasters:
+            remember(log)
+
     def _apply(self, log: LogModel, entry: Entry, records: list[Record], step: int) -> None:
         topic: TopicLog = log.topic
         if entry.kind == "create":
@@ -158,7 +187,7 @@ class Topics:
             if topic.config.type == "queue":
                 topic.leases = LeaseLog(log)
         if entry.kind == "delete":
-            self._note(entry, Effect(log, "delete", 0, 0))
+            self._drop(log, topic, entry)
             return
         before = log.entries[-2].state if len(log.entries) > 1 else LogState()
         if entry.kind in ("create", "data"):
@@ -175,6 +204,23 @@ class Topics:
             topic.configs.append((step, config))
             self._note(entry, Effect(log, "configure", 0, 0))
         self._count(topic, entry)
+
+    def _drop(self, log: LogModel, topic: TopicLog, entry: Entry) -> None:
+        """Who deletes an empty topic deletes no record."""
+        request, start = self._request(entry.id), self._start(entry.id)
+        if isinstance(request, Drop) and request.if_empty:
+            law = self._law("an empty topic has no record")
+            alive = [
+                offset
+                for offset in range(log.now.next_offset)
+                if not topic.is_gone(offset) and not topic.may_be_expired(offset, start, self._world.latest_ms)
+            ]
+            if alive:
+                self._fails(law, f"{alive} live")
+        self._note(entry, Effect(log, "delete", 0, 0))
+
+    def _start(self, request_id: str) -> int:
+        return self._world.ops[int(request_id.partition(".")[0])].start
 
     def _request(self, request_id: str) -> Any:
         return self._world.ops[int(request_id.partition(".")[0])].request
@@ -195,6 +241,8 @@ class Topics:
             if not isinstance(request, WriteRequest):
                 at += self.queues.buried(log, records, step)
                 continue
+            if entry.kind == "create" and request.config != topic.config:
+                self._fails(self._law("a configuration is the one that was asked for"), f"{request}")
             law = self._law("one append per key")
             if request.key is not None and request.key in fresh:
                 continue
