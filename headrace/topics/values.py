@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.batch import EMPTY, Batch, Record
-from headrace.definition import COLUMNS
+from headrace.definition import COLUMNS, TIMINGS
 from headrace.errors import InvalidRequest
 from headrace.objects import keys
 from headrace.tables.counters import TOTAL_BYTES
@@ -138,9 +138,13 @@ class TopicState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
 
     @classmethod
     def begin(cls, config: LogConfig, state: LogState) -> LogState:
-        """Returns the state of a topic whose own configuration is lost: it has the defaults, but a queue stays one."""
-        if config.surface != TOPICS or config.role:
+        """Returns the state of a topic whose own configuration is lost: it has the defaults, but a queue stays one; or the
+        state of a lease log.
+        """
+        if config.surface != TOPICS:
             return state
+        if config.role == LEASES:
+            return replace(state, definition=TIMINGS)
         topic = TopicConfig(type="queue" if config.companions else "log")
         return replace(state, definition=COLUMNS, extension=TopicState(topic))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from headrace.batch import Batch, concat
-from headrace.definition import COLUMNS
+from headrace.definition import COLUMNS, TIMINGS
 from headrace.streams.values import AppendRequest, CreateRequest, state_of
 from headrace.topics.values import TOPICS
 from headrace.wal.state import DefinitionRef, Entry, LogConfig, Recovery
@@ -222,8 +222,8 @@ class Model:
             log = self.logs[entry.log_id] = LogModel(entry.log_id, entry.config)
             base, lost = entry.config.base_offset, self.lost.get(entry.log_id)
             begun = lost.views[0].definition if lost is not None and lost.config.source is not None else None
-            is_topic = entry.config.surface == TOPICS and not entry.config.role
-            begun = COLUMNS if lost is not None and is_topic else begun
+            if lost is not None and entry.config.surface == TOPICS:
+                begun = TIMINGS if entry.config.role else COLUMNS
             is_fork = entry.config.source is not None
             log.views.append(View(0, base, False, "", None, 0, is_fork, definition=begun))
         elif self.recovering and (entry.slot, entry.id) == (log.tip.slot, log.tip.id):

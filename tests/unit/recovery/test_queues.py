@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from headrace.batch import Batch
-from headrace.definition import COLUMNS
+from headrace.definition import COLUMNS, TIMINGS
 from headrace.memory import memory_stores
 from headrace.queues.values import ClaimRequest
 from headrace.queues.verbs import Queues
 from headrace.recovery.recover import recover
 from headrace.recovery.verify import verify_all
-from headrace.topics.values import Configured, TopicConfig, WriteRequest
+from headrace.topics.values import LEASES, Configured, TopicConfig, WriteRequest
 from headrace.wal.memory import MemoryWal
 
 
@@ -29,6 +29,8 @@ def test_a_topic_of_which_only_its_row_is_left_keeps_its_type(config: TopicConfi
     queues = Queues(stores)
     state = queues.head("q").state
     assert (queues.view("q").config, state.definition) == (TopicConfig(type=config.type), COLUMNS)
+    if config.type == "queue":
+        assert queues.head(("q", LEASES)).state.definition == TIMINGS
     assert queues.put("q", config) == Configured(False, config)
     queues.append("q", WriteRequest(records=Batch.of([b"1"], key="tag")))
     if config.type == "queue":
