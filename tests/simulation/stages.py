@@ -239,6 +239,23 @@ def delete_that_meets_another_topic() -> Stage:
     return stage
 
 
+def reader_between_two_queues() -> Stage:
+    """A reader has read the jobs of a queue, and stands still before it reads who holds them. Meanwhile the name gets another
+    queue, whose only job is done.
+    """
+    stage = Stage()
+    stage.add(0, "api1", "put", name="q0")
+    stage.add(0.5, "api1", "write", count=0.99, name="q0")
+    late = stage.add(1, "api0", "diff", count=0.1, name="q0")
+    stage.fault(late, "catalog.get", 2, "pause_before", 10)
+    stage.add(2, "api1", "remove", size=0.9, name="q0")
+    stage.add(3, "api1", "put", name="q0")
+    stage.add(4, "api1", "write", count=0.1, name="q0")
+    stage.add(5, "api1", "claim", name="q0")
+    stage.add(6, "api1", "ack", name="q0")
+    return stage
+
+
 def repeat_of_a_lost_write() -> Stage:
     """A write with a key is lost in a disaster, which its row survives: the next write with that key is no repeat."""
     stage = Stage()
@@ -264,4 +281,5 @@ ALL: tuple[Callable[[], Stage], ...] = (
     generation_that_was_swept,
     delete_that_meets_another_topic,
     repeat_of_a_lost_write,
+    reader_between_two_queues,
 )
