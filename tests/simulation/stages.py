@@ -240,8 +240,8 @@ def delete_that_meets_another_topic() -> Stage:
 
 
 def reader_between_two_queues() -> Stage:
-    """A reader has read the jobs of a queue, and stands still before it reads who holds them. Meanwhile the name gets another
-    queue, whose only job is done.
+    """A reader has read the jobs of a queue, and stands still before it reads who holds them. Meanwhile the name gets a
+    new queue, whose only job is done.
     """
     stage = Stage()
     stage.add(0, "api1", "put", name="q0")
