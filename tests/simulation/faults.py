@@ -106,6 +106,7 @@ _RARE = {
     f"{RECOVERY} objects.list": 1.0,
     f"{RECOVERY} watermarks.usage": 3.0,
     f"{RECOVERY} sessions.counts": 3.0,
+    f"{RECOVERY} sessions.commit": 40.0,
     f"{RECOVERY} producers.purge": 4.0,
     f"{RECOVERY} objects.create": 6.0,
     f"{RECOVERY} wal.commit": 4.0,
