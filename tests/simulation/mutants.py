@@ -422,11 +422,6 @@ ALL: dict[str, Mutant] = {
             (topic_verbs, "decide_erase", topics.decide_erase_by_offset),
         ),
         Mutant(
-            "topic looked at, then deleted",
-            "a write meets the delete of an empty topic",
-            (topic_verbs.Topics, "remove", topics.delete_what_is_not_empty),
-        ),
-        Mutant(
             "queue recovered as a topic",
             "only the row of a queue is left",
             (TopicState, "begin", classmethod(lambda cls, config, state: state)),

@@ -20,10 +20,8 @@ from headrace.queues.ledger import LeaseState, Ledger
 from headrace.queues.verbs import Queues
 from headrace.tables.producers import PutKey
 from headrace.topics import diff, retention, verbs
-from headrace.topics.errors import NotEmpty
 from headrace.topics.runs import NONE, Runs
 from headrace.topics.values import LEASES, topic_of
-from headrace.topics.verbs import Topics
 from headrace.wal import Committed, Outcome
 
 
@@ -197,16 +195,6 @@ def decide_erase_by_offset(logs: Any, requests: Any, *rest: Any) -> Any:
     (look,), request = logs, requests[0].request
     found = Head(look.log_id, look.config, look.state, None)
     return _decide_erase(logs, (Asked(request._replace(found=found)),), *rest)
-
-
-def delete_what_is_not_empty(self: Topics, name: str, *, if_empty: bool = False) -> Any:
-    """Whether a topic is empty is looked at, and then it is deleted."""
-    if if_empty and self.view(name, touch=False).live:
-        raise NotEmpty(name)
-    return _drop(self, name)
-
-
-_drop = Topics.remove
 
 
 def any_lease_log(self: Queues, name: str, jobs: Any) -> Any:
