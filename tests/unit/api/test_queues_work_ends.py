@@ -51,6 +51,24 @@ def test_a_stream_that_ends_by_itself_releases_nothing_and_the_next_one_counts_i
     asyncio.run(run())
 
 
+def test_a_stream_counts_the_jobs_of_the_one_before_and_no_others_of_its_worker() -> None:
+    server = Server(settings=QUICK)
+    ask(server, "PUT", T, {"type": "queue"})
+    append(server, *range(3))
+
+    async def run() -> None:
+        await post(server, "claim", node="w", max=1)
+        async with working(server, "node=w&max=1") as events:
+            await events.begin()
+            assert (await events.next() or {})["id"] == "2"
+            assert await events.next() is None
+        async with working(server, "node=w&max=2", last_event_id="2") as events:
+            await events.begin()
+            assert (await events.next() or {})["id"] == "3", "a job that was claimed is not the stream's"
+
+    asyncio.run(run())
+
+
 def test_a_stream_of_a_topic_that_is_gone_ends_with_an_error(server: Server) -> None:
     async def run() -> None:
         async with working(server, "node=w") as events:
