@@ -136,7 +136,7 @@ def test_a_listing_costs_what_it_returns_at_any_number_of_ended_names(store: Sto
 def test_the_listing_answers_and_audits_walk_past_any_number_of_ended_names(store: Store) -> None:
     """Both paged through them: a listing took longer than a request may, and answered 408 for good."""
     ports = dynamodb_ports(store)
-    memory = memory_stores(Settings(metrics_interval_ms=0))
+    memory = memory_stores(Settings(metrics_interval_ms=0, request_timeout_ms=60_000))  # the machine may be busy
     server = Server(parts=assemble(replace(memory, catalog=ports.catalog), Access({})))
     put(ports, *(row(f"s{number:03d}", "l", ended=True) for number in range(630)), row("z", "lz"))
     memory.wal.commit(first_entry("lz", config=config("z")))
