@@ -1,0 +1,64 @@
+"""Runs the contract's tests of `/v0` (`tests/conformance/topics`) against a deployment, in a pytest of their own, and says
+what happened to each.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tests.conformance.coverage import TOPICS
+from tests.conformance.official_suite import Case, SuiteReport
+
+ROOT = Path(__file__).parents[2]
+OWN_SERVER = (
+    "test_limits.py",
+    "test_scopes.py",
+)  # they start one, with keys and limits that no deployment would have
+CASE_TIMEOUT_S = 120
+UNDECIDED = ("httpx.ReadTimeout", '"code":"not_ready"')  # a client's time, or that of a store, was over
+HURRIED = "test_cohort.py::"  # several workers have half a second to join one window
+NO_TIME = "timed out"
+
+
+def run_topics(url: str, key: str | None, only: Sequence[str] = (), timeout_s: float = 900) -> SuiteReport:
+    """Runs every test, or those named in `only`, against `url`, with `key` as bearer if there is one.
+
+    Raises `RuntimeError` when pytest itself could not run.
+    """
+    environment = {"HEADRACE_CONTRACT_URL": url, "HEADRACE_CONTRACT_KEY": key or ""}
+    asked = sorted({f"{TOPICS / name.partition('[')[0]}" for name in only}) or [str(TOPICS)]
+    left_out = [f"--ignore={TOPICS / name}" for name in OWN_SERVER]
+    with tempfile.TemporaryDirectory(prefix="topics-") as scratch:
+        output = Path(scratch) / "report.xml"
+        options = ["-n0", "-q", "-p", "no:cacheprovider", f"--timeout={CASE_TIMEOUT_S}", f"--junit-xml={output}"]
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, *left_out, *asked],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+        if not output.exists():
+            raise RuntimeError(f"pytest wrote no report: exit={done.returncode}\n{done.stdout}\n{done.stderr}")
+        cases = tuple(parse(case) for case in ElementTree.parse(output).iter("testcase"))
+    return SuiteReport(tuple(case for case in cases if not only or case.name in only))
+
+
+def parse(case: ElementTree.Element) -> Case:
+    """Returns a test case of a JUnit report, under a name such as `test_diff.py::test_a_page[1]`."""
+    name = f"{case.attrib['classname'].rpartition('.')[2]}.py::{case.attrib['name']}"
+    bad = next((found for found in case if found.tag in ("failure", "error", "skipped")), None)
+    if bad is None:
+        return Case(name, "passed")
+    message = bad.attrib.get("message", "")
+    if bad.tag == "skipped":
+        return Case(name, "skipped", message)
+    is_undecided = name.startswith(HURRIED) or any(text in message for text in UNDECIDED)
+    return Case(name, "failed", f"{NO_TIME}: {message}" if is_undecided else message.partition("\n")[0])
