@@ -25,7 +25,18 @@ from benchmarks.wire import LoadFailed, Server
 from tests.support.emulated_cloud import DevServer, dev_server
 
 PREFIX = "/v0/topics"
-COLUMNS = ("load", "server", "events_per_s", "operations_per_s", "p50_ms", "p95_ms", "p99_ms", "busy")
+COLUMNS = (
+    "load",
+    "server",
+    "events_per_s",
+    "operations_per_s",
+    "p50_ms",
+    "p95_ms",
+    "p99_ms",
+    "busy",
+    "tries",
+    "most_tries",
+)
 GROWTH = ("server", "records", "deleted", "delete_ms", "diff_start_ms", "diff_middle_ms", "diff_end_ms")
 
 

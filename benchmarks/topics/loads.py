@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import uuid
@@ -20,18 +21,29 @@ JSON_TYPE = "application/json"
 PAGE = 1000
 
 
+_TRIES = re.compile(r'^commit;desc="tries (\d+)"$')
+
+
 class Client:
-    """One connection, for JSON requests to topics. Not for several threads."""
+    """One connection, for JSON requests to topics. Not for several threads.
+
+    Attributes:
+        tries: how many commits each write, claim and ack took, as far as the server says so.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self.connection = Connection(server)
+        self.tries: list[int] = []
 
     def ask(self, method: str, name: str, verb: str = "", body: Any = None) -> Any:
         """Sends a request about a topic, and returns the decoded answer. Raises `LoadFailed` for an error."""
         path = self._server.path(name) + verb
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
-        return orjson.loads(self.connection.request(method, path, body=data, content_type=JSON_TYPE).body)
+        answer = self.connection.request(method, path, body=data, content_type=JSON_TYPE)
+        if told := _TRIES.match(answer.headers.get("server-timing", "")):
+            self.tries.append(int(told[1]))
+        return orjson.loads(answer.body)
 
     def timed(self, method: str, name: str, verb: str = "", body: Any = None) -> tuple[float, Any]:
         """Returns the milliseconds that `ask` takes, and its result."""
@@ -74,9 +86,10 @@ def fill(client: Client, name: str, records: int, tag: Callable[[int], str] | No
 
 def at_once(
     server: Server, clients: int, work: Callable[[Client, int], list[float]]
-) -> tuple[list[float], float, int]:
-    """Runs `work(client, number)` in a thread for each client. Returns all latencies that they
-    return, the seconds of the whole, and how often a server was busy. Raises the first error of a thread.
+) -> tuple[list[float], float, int, dict[str, Any]]:
+    """Runs `work(client, number)` in a thread for each client. Returns all latencies that they return, the seconds of the
+    whole, how often a server was busy, and how many commits a request took: the mean and the most. Raises the first error
+    of a thread.
     """
     latencies: list[float] = []
     failures: list[Exception] = []
@@ -99,7 +112,9 @@ def at_once(
         client.connection.close()
     if failures:
         raise failures[0]
-    return latencies, taken, sum(client.connection.busy for client in made)
+    tries = [one for client in made for one in client.tries]
+    told = {"tries": round(sum(tries) / len(tries), 2), "most_tries": max(tries)} if tries else {}
+    return latencies, taken, sum(client.connection.busy for client in made), told
 
 
 def single(server: Server, *, clients: int, writes: int, durability: str = "fsync", keyed: bool = False) -> Result:
@@ -114,10 +129,10 @@ def single(server: Server, *, clients: int, writes: int, durability: str = "fsyn
         return latencies
 
     with scratch_topic(server, durability=durability) as name:
-        latencies, taken, busy = at_once(server, clients, work)
+        latencies, taken, busy, tries = at_once(server, clients, work)
     what = "keyed append" if keyed else "append"
     load = f"{what}, {clients} client{'s' if clients > 1 else ''}, {durability}"
-    return Result(load, len(latencies), 0, taken, latencies, busy)
+    return Result(load, len(latencies), 0, taken, latencies, busy, tries)
 
 
 def batch(server: Server, *, records: int) -> Result:
@@ -183,10 +198,10 @@ def jobs(server: Server, *, workers: int, jobs: int, most: int) -> Result:
 
     with scratch_topic(server, type="queue", durability="fsync") as name:
         fill(Client(server), name, jobs)
-        latencies, taken, busy = at_once(server, workers, work)
+        latencies, taken, busy, tries = at_once(server, workers, work)
     asked = next(operations)
-    notes = {"operations_per_s": round(asked / taken, 1)}
-    return Result(f"jobs, {workers} workers, {most} a claim", jobs, 0, taken, latencies, busy, notes)
+    load = f"jobs, {workers} worker{'s' if workers > 1 else ''}, {most} a claim"
+    return Result(load, jobs, 0, taken, latencies, busy, {"operations_per_s": round(asked / taken, 1), **tries})
 
 
 _STRETCH = 10_000  # records that share tags: each of ten tags has a thousand of them

@@ -12,7 +12,8 @@ writer long before. Objects of a log that is yet to be created are announced fir
 Appends of one process to the same log wait in a group, and the thread of one of them leads. The leader takes a batch of
 requests, commits what the surface decides, and answers all of them. When its own request is answered and others wait,
 it hands the lead over to the first of them. If the log's state is cached, an append costs one conditional write and
-nothing else; otherwise one catalog read and one query come before it.
+nothing else; otherwise one catalog read and one query come before it. While other processes append to the same log, too, a
+query for what they have written comes first: it is cheaper than a write that loses its slot.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from headrace.batch import Batch, concat, encode_frames
-from headrace.clock import Budget, Moment, Threads
+from headrace.clock import Bounded, Budget, Moment, Threads
 from headrace.errors import (
     HeadraceError,
     LimitReached,
@@ -36,8 +37,8 @@ from headrace.errors import (
     StoreTimeout,
 )
 from headrace.log.context import Context, Picture
-from headrace.log.join import verify
-from headrace.log.seam import Decision, Draft, NamedObject, Which
+from headrace.log.join import read_after, verify
+from headrace.log.seam import Decision, Draft, NamedObject, Which, split
 from headrace.log.waiting import Sized, Ticket, Wakeups
 from headrace.objects import keys
 from headrace.tables.catalog import PutRow
@@ -54,6 +55,8 @@ if TYPE_CHECKING:  # `Controls.ensure_alive` is asked for only when a deadline h
 _log = logging.getLogger(__name__)
 
 _WRITERS = Threads(8, "objects")
+_REMEMBERED = 4096  # logs of one process
+_LOOKS = 4  # commits that look first, after one that met another process
 _LEAST_BUDGET_MS = 500  # for a batch whose first request has waited in the queue
 
 
@@ -310,6 +313,7 @@ class Appender:
         self._controls = controls
         self.wakeups = Wakeups()
         self.groups = context.groups
+        self._contended: Bounded[tuple[str, str], int] = Bounded(_REMEMBERED)  # commits that look first
 
     def append(self, which: Which, request: Sized) -> Ticket:
         """Commits one append request by the surface's decision, alone or together with others of this process. Returns the
@@ -356,10 +360,12 @@ class Appender:
         attempt, request_ids = Attempt(context, budget), [ticket.request_id for ticket in tickets]
         logs = surface.look_at(which)
         pictures = [context.pictures.warm(one) for one in logs]
-        fresh = None in pictures
-        looked = (
-            context.pictures.look_all(logs) if fresh else [picture for picture in pictures if picture is not None]
-        )
+        warm = [picture for picture in pictures if picture is not None]
+        fresh, looks, is_contended = len(warm) < len(logs), self._contended.get(split(which)) or 0, False
+        looked = context.pictures.look_all(logs) if fresh else warm
+        if looks and not fresh:
+            looked = self._catch_up(warm) or warm
+            is_contended = looked[0].newest.slot > warm[0].newest.slot
         while True:
             looked = [self._controls.ensure_alive(one) if context.is_due(one) else one for one in looked]
             found, now_ms = Found(tuple(looked), min([one.read for one in looked])), clock.now_ms()
@@ -374,8 +380,11 @@ class Appender:
             if isinstance(outcome, Committed):
                 break
             budget.again(f"others keep appending to this {surface.noun}")
-            followed = self._follow(looked, outcome, found.read) if budget.tries == 1 else None
+            is_contended = True
+            followed = self._follow(looked, outcome, found.read)
             looked, fresh = (followed, False) if followed is not None else (context.pictures.look_all(logs), True)
+        if looks or is_contended:
+            self._contended.put(split(which), _LOOKS if is_contended else looks - 1)
         for ticket, answer in zip(tickets, decision.answers, strict=True):
             ticket.tries = budget.tries + 1
             if isinstance(answer, HeadraceError):
@@ -388,17 +397,30 @@ class Appender:
                 self.wakeups.notify(log)
 
     def _follow(self, looked: Sequence[Picture], outcome: Outcome, read: Moment) -> list[Picture] | None:
-        """Returns the pictures with that of the entry that is in our slot: the state to decide on, unless more came after
-        it. So it is no younger than the picture that it follows. None if there is no such entry; if a picture is old,
-        because what is in the slot may be a dead item then; or if the entry is of another kind than data, because the
-        commit that wrote it may have changed the other logs, too.
+        """Returns the pictures with what is in our slot, and came after it while this process paused; costs one query. None
+        if there is no such entry; if a picture is old, because what is in the slot may be a dead item then; or if the entry
+        is of another kind than data, because the commit that wrote it may have changed the other logs, too.
         """
         if not isinstance(outcome, SlotTaken) or self._context.pictures.is_old(read):
             return None
         entry = outcome.entry
         if len(looked) > 1 and entry.kind != "data":
             return None
-        return [
+        followed = [
             self._context.pictures.remember(one.row, entry, read) if one.row.log_id == entry.log_id else one
             for one in looked
         ]
+        return self._catch_up(followed)
+
+    def _catch_up(self, looked: Sequence[Picture]) -> list[Picture] | None:
+        """Returns the pictures with the newest one of the first log, which is the one that is written; costs one query.
+        None if that log has ended, or if a commit since then may have changed the other logs, too.
+        """
+        pictures, (first, *others) = self._context.pictures, looked
+        read = pictures.read_time()
+        tail = read_after(self._context.stores.wal, first.row.log_id, first.newest.slot)
+        if tail.newest is None or tail.newest.state.ended:
+            return None
+        if others and any(entry.kind != "data" for entry in tail.entries[1:]):
+            return None
+        return [pictures.remember(first.row, tail.newest, read), *others]

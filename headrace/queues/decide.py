@@ -131,7 +131,7 @@ def open_queue(
         raise Overloaded("the queue was recovered meanwhile")
     feed: Feed | None = requests[0].memo
     if feed is None or not feed.is_of(jobs):
-        feed = requests[0].memo = Feed(jobs)
+        feed = requests[0].memo = Feed(jobs, ledger.now.cursor, points.ahead)
         for asked in requests:
             one = asked.request.claim if isinstance(asked.request, Dealing) else asked.request
             if isinstance(one, Claim) and one.log == feed.log:

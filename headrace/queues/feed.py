@@ -1,16 +1,49 @@
-"""The jobs' records for one decision: read in stretches, and kept while the decision is repeated."""
+"""The jobs' records for one decision: read in stretches, and kept while the decision is repeated.
+
+Fresh jobs are read ahead, since each worker that takes one job would else read the whole batch that it came in. They serve
+the next decisions of this process: a record never changes while its log keeps its incarnation. The more jobs this process
+takes without others between them, the further it reads ahead.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from headrace.batch import Record
+from headrace.clock import Bounded
 from headrace.errors import Overloaded
 from headrace.log.seam import Look, Rows
 from headrace.wal.state import incarnation_of
 
 MAX_READS = 64  # stretches that one decision reads; jobs that were given back can lie anywhere
 FEED_BYTES = 32 * 1024 * 1024  # that one decision reads: a group of claims answers from it
+AHEAD_RECORDS = 32  # some 40 KB of entries in one query, if each has one job
+AHEAD_BYTES = 512 * 1024
+_REMEMBERED_BYTES = 16 * 1024 * 1024  # of jobs of one process
+
+
+class Ahead:
+    """The fresh jobs that a process has read last, by jobs log. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._pages: Bounded[tuple[str, int], list[Record]] = Bounded(
+            _REMEMBERED_BYTES, weigh=lambda page: sum(200 + size_of(record) for record in page)
+        )
+
+    def of(self, log: tuple[str, int]) -> list[Record]:
+        """Returns the jobs that were read last of a log, given its id and incarnation."""
+        return self._pages.get(log) or []
+
+    def put(self, log: tuple[str, int], page: list[Record]) -> None:
+        """Notes jobs that were read."""
+        self._pages.put(log, page)
+
+    def plan(self, log: tuple[str, int], offset: int) -> int:
+        """Returns how many jobs are worth reading from an offset on."""
+        page = self.of(log)
+        if page and page[-1].offset + 1 == offset and 2 * sum(map(size_of, page)) <= AHEAD_BYTES:
+            return max(AHEAD_RECORDS, 2 * len(page))
+        return AHEAD_RECORDS
 
 
 class Feed:
@@ -21,9 +54,12 @@ class Feed:
         left: bytes that may still be read.
     """
 
-    def __init__(self, jobs: Look) -> None:
+    def __init__(self, jobs: Look, cursor: int, ahead: Ahead) -> None:
+        """Creates a feed with the jobs that were read ahead. Those from offset `cursor` on are fresh."""
         self.log = _identity(jobs)
-        self._records: dict[int, Record] = {}
+        self._cursor = cursor
+        self._ahead = ahead
+        self._records = {record.offset: record for record in ahead.of(self.log)}
         self._reads = 0
         self.left = FEED_BYTES
 
@@ -50,8 +86,12 @@ class Feed:
         if self._reads >= MAX_READS or self.left <= 0:
             return None
         self._reads += 1
-        count = max(1, min(wanted, jobs.state.next_offset - offset))
-        page = rows.page(jobs.row, offset, count, self.left)
+        is_fresh = offset >= self._cursor
+        planned = self._ahead.plan(self.log, offset) if is_fresh else 0
+        count = max(1, min(max(wanted, planned), jobs.state.next_offset - offset))
+        page = rows.page(jobs.row, offset, count, min(self.left, AHEAD_BYTES) if planned > wanted else self.left)
+        if is_fresh:
+            self._ahead.put(self.log, page)
         self.left -= sum(map(size_of, page))
         self.keep(page)
         record = self._records.get(offset)

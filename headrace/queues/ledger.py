@@ -22,6 +22,7 @@ from headrace.log.seam import Draft, Ids, Look, NamedObject, Rows
 from headrace.objects import keys, packed
 from headrace.queues import events
 from headrace.queues.events import AnyEvent, Flat, Join, Lost
+from headrace.queues.feed import Ahead
 from headrace.queues.projection import Back, Grant, Projection, advance, apply, fold, lose, rise
 from headrace.queues.timings import measure
 from headrace.topics.runs import Runs
@@ -147,9 +148,13 @@ def decode_snapshot(data: bytes, source: str) -> _Point:
 class Points:
     """The projections that a process knows, by lease log: that of the newest state that it saw, and the one that its last
     decision led to. That decision may have lost its slot, so it counts only if the state has its digest.
+
+    Attributes:
+        ahead: the jobs that it has read ahead.
     """
 
     def __init__(self) -> None:
+        self.ahead = Ahead()
         self._seen: Bounded[str, _Point] = Bounded(_REMEMBERED_BYTES, weigh=attrgetter("weight"))
         self._decided: Bounded[str, _Point] = Bounded(_REMEMBERED_BYTES, weigh=attrgetter("weight"))
 

@@ -44,12 +44,13 @@ class Lease(NamedTuple):
 
 class Claimed(NamedTuple):
     """The answer to a claim: the jobs, ascending, how many are still ready, and how many it moved to the dead-letter
-    topic.
+    topic; `tries` is the number of commits.
     """
 
     jobs: list[Job]
     ready: int
     dead: int = 0
+    tries: int = 1
 
 
 class SettleRequest(NamedTuple):
@@ -65,7 +66,7 @@ class SettleRequest(NamedTuple):
 class Settled(NamedTuple):
     """The answer to an ack, nack or extend: the seqs that it changed, those that it skipped, and the counters then.
     `deadlines` has the new deadline (epoch ms) of each extended seq; `durable` says whether the topic's durability class
-    is `fsync`.
+    is `fsync`; `tries` is the number of commits.
     """
 
     done: tuple[int, ...]
@@ -74,3 +75,4 @@ class Settled(NamedTuple):
     in_flight: int
     deadlines: dict[int, int]
     durable: bool = False
+    tries: int = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StoreError
 from headrace.index.fetching import RunCache
@@ -14,6 +14,7 @@ from headrace.log.control import Controls
 from headrace.log.requests import Head
 from headrace.log.seam import Look
 from headrace.log.stores import Stores
+from headrace.log.waiting import Sized, Ticket
 from headrace.queues.cohort import Waiting
 from headrace.queues.configure import Configuring, find_queue
 from headrace.queues.dead_letter import Burial
@@ -87,10 +88,11 @@ class Queues(Topics):
             claim = self._prefetch(name, request)
             if claim.is_fresh and not claim.records and self._is_idle(name, is_stream=bool(request.connection)):
                 return Claimed([], 0)
-        answer: Taken | Joined = self._ask(name, claim)
+        ticket = self._ask(name, claim)
+        answer: Taken | Joined = ticket.answer
         if isinstance(answer, Joined):
             return Window(answer, max(1, answer.closes_ms - self._stores.clock.now_ms()), _LOOKS)
-        return self._claimed(name, answer)
+        return self._claimed(name, answer, ticket.tries)
 
     def end_claim(self, name: str, request: ClaimRequest, window: Window) -> Claimed | Window:
         """Returns the worker's share of a claim window; the window to wait for again if it is still open. Raises Overloaded
@@ -98,9 +100,10 @@ class Queues(Topics):
         """
         with self.in_time():
             claim = self._prefetch(name, request)
-        answer: Taken | Waiting = self._ask(name, Dealing(claim, window.joined))
+        ticket = self._ask(name, Dealing(claim, window.joined))
+        answer: Taken | Waiting = ticket.answer
         if isinstance(answer, Taken):
-            return self._claimed(name, answer)
+            return self._claimed(name, answer, ticket.tries)
         if window.looks == 1:
             raise Overloaded("the claim window does not end by this server's clock")
         return Window(window.joined, max(1, answer.ms), window.looks - 1)
@@ -122,7 +125,7 @@ class Queues(Topics):
 
     def release(self, name: str, node: str, connection: str) -> int:
         """Gives back the jobs that a worker holds by one connection. Returns how many."""
-        released: int = self._ask(name, Release(node, connection))
+        released: int = self._ask(name, Release(node, connection)).answer
         return released
 
     def leases(self, name: str, node: str) -> list[Lease]:
@@ -154,13 +157,14 @@ class Queues(Topics):
             raise InvalidRequest(
                 f"lease_ids must have one for each seq: seqs={len(request.seqs)} received={len(request.lease_ids)}"
             )
-        settled: Settled = self._ask(name, settle)
-        return settled
+        ticket = self._ask(name, settle)
+        settled: Settled = ticket.answer
+        return settled._replace(tries=ticket.tries)
 
-    def _ask(self, name: str, request: Any) -> Any:
-        """Commits a request to the lease log, perhaps with others of this process, and returns its answer."""
+    def _ask(self, name: str, request: Sized) -> Ticket:
+        """Commits a request to the lease log, perhaps with others of this process, and returns it with its answer."""
         with self.of_queue(name):
-            return self.appender.append((name, LEASES), request).answer
+            return self.appender.append((name, LEASES), request)
 
     @contextmanager
     def of_queue(self, name: str) -> Iterator[None]:
@@ -201,10 +205,10 @@ class Queues(Topics):
         now = self._at(look, self._leases_of(name, look))
         return not now.counts(jobs.state.next_offset).ready
 
-    def _claimed(self, name: str, taken: Taken) -> Claimed:
+    def _claimed(self, name: str, taken: Taken, tries: int) -> Claimed:
         """Returns the answer to a claim, after the jobs that it found to be dead were moved."""
         dead = self._bury(name, taken.dead_letter) if taken.dead_letter is not None else 0
-        return taken.claimed._replace(dead=dead)
+        return taken.claimed._replace(dead=dead, tries=tries)
 
     def _bury(self, name: str, topic: str) -> int:
         """Moves jobs to the dead-letter topic. Returns how many; a failure leaves them for a later claim."""

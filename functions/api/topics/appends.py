@@ -68,7 +68,7 @@ async def append(call: Call) -> Response:
         call.context.meter.add(ApiMetric.TopicRecords, len(request.records))
         call.context.meter.add(ApiMetric.TopicAppendMs, round(call.verb_ms))
     document = _written(name, written, return_seqs)
-    return await call.reply(document, status=201 if written.created else 200, measured=measured)
+    return await call.reply(document, status=201 if written.created else 200, measured=measured, tries=written.tries)
 
 
 async def diff(call: Call) -> Response:

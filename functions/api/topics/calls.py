@@ -154,6 +154,7 @@ class Call:
         spliced: bytes = b"",
         status: int = 200,
         measured: Mapping[str, float] = MappingProxyType({}),
+        tries: int = 0,
     ) -> Response:
         """Returns an answer.
 
@@ -161,9 +162,13 @@ class Call:
             document: its members.
             spliced: more members, as JSON text that begins with a comma.
             measured: more members of `performance`.
+            tries: how many commits the request took; 0 if it made none.
         """
         body = b"".join((orjson.dumps(document)[:-1], spliced, b',"performance":', self._performance(measured), b"}"))
-        return await self.send(body, status)
+        response = await self.send(body, status)
+        if tries:
+            response.headers["Server-Timing"] = f'commit;desc="tries {tries}"'
+        return response
 
     async def send(self, body: bytes, status: int = 200, content_type: str = JSON) -> Response:
         """Returns an answer with this body, compressed if the client wants that."""

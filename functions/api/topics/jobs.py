@@ -63,9 +63,8 @@ async def claim(call: Call) -> Response:
     count_claim(call, claimed)
     call.context.meter.add(ApiMetric.ClaimMs, round(call.verb_ms))
     document = {"topic": name, "count": len(claimed.jobs), "ready": claimed.ready}
-    return await call.reply(
-        document, array("claimed", map(shown_job, claimed.jobs)), measured={"throttle_wait_ms": 0.0}
-    )
+    jobs = array("claimed", map(shown_job, claimed.jobs))
+    return await call.reply(document, jobs, measured={"throttle_wait_ms": 0.0}, tries=claimed.tries)
 
 
 async def ack(call: Call) -> Response:
@@ -100,7 +99,7 @@ async def extend(call: Call) -> Response:
         "skipped": settled.skipped,
         "deadlines": {str(seq): deadline for seq, deadline in settled.deadlines.items()},
     }
-    return await call.reply(document, measured=_measured(call, settled))
+    return await call.reply(document, measured=_measured(call, settled), tries=settled.tries)
 
 
 def claim_request(call: Call, node: str, most: int, lease_ms: int | None, connection: str = "") -> ClaimRequest:
@@ -167,7 +166,7 @@ async def _reply(call: Call, name: str, what: str, settled: Settled) -> Response
         "ready": settled.ready,
         "in_flight": settled.in_flight,
     }
-    return await call.reply(document, measured=_measured(call, settled))
+    return await call.reply(document, measured=_measured(call, settled), tries=settled.tries)
 
 
 def _measured(call: Call, settled: Settled) -> dict[str, float]:

@@ -66,7 +66,9 @@ def test_a_job_is_given_out_as_it_came(server: Server) -> None:
 
 
 def test_an_ack_removes_what_its_worker_holds(server: Server) -> None:
-    claimed = post(server, "claim", node="w", max=3)["claimed"]
+    answer = ask(server, "POST", f"{T}/claim", {"node": "w", "max": 3})
+    claimed = answer.json["claimed"]
+    assert answer.headers["server-timing"] == 'commit;desc="tries 1"'
     other = post(server, "ack", node="other", seqs=[1])
     assert (other["acked"], other["skipped"]) == (0, [1])
     tokens = [one["lease_id"] for one in claimed]

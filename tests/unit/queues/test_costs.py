@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
 import pytest
@@ -35,13 +36,45 @@ def aws() -> Iterator[Deployment]:
         yield Deployment(*counted)
 
 
-def test_a_warm_claim_is_one_query_and_one_write(aws: Deployment) -> None:
-    queues = aws.queue("warm", 40)
+def test_a_warm_claim_is_one_write_and_a_query_for_many_jobs(aws: Deployment) -> None:
+    queues = aws.queue("warm", 130)
     queues.claim("warm", ClaimRequest("a"))
     for most in (1, 2, 16):
         with aws.calls.during() as made:
             assert len(queues.claim("warm", ClaimRequest("a", most)).jobs) == most
-        assert dict(made) == {"Query": 1, "PutItem": 1}
+        assert dict(made) == {"PutItem": 1}
+    with aws.calls.during() as made:
+        for _ in range(100):
+            (job,) = queues.claim("warm", ClaimRequest("a")).jobs
+            queues.ack("warm", SettleRequest("a", (job.record.offset + 1,)))
+    assert dict(made) == {"PutItem": 200, "Query": 2}, "12 jobs are known, then it reads 64 and the rest"
+
+
+def test_a_batch_of_jobs_is_not_read_for_each_claim(aws: Deployment) -> None:
+    queues = aws.queue("batch", 0)
+    noise = [hashlib.sha512(b"%d" % number).digest() for number in range(1000)]
+    queues.append("batch", WriteRequest(records=Batch.of(noise)))
+    with aws.calls.during() as made:
+        for _ in range(15):
+            assert len(queues.claim("batch", ClaimRequest("a", 60)).jobs) == 60
+    assert made["GetObject"] == 4, "60 jobs, then twice as many each time"
+
+
+def test_processes_that_share_a_queue_look_before_they_write(aws: Deployment) -> None:
+    processes = [aws.queue("shared", 60), aws.cold(), aws.cold()]
+    for process in processes * 2:
+        seq = process.claim("shared", ClaimRequest("a")).jobs[0].record.offset + 1
+        process.ack("shared", SettleRequest("a", (seq,)))
+    for process in processes:
+        with aws.calls.during() as made:
+            claimed = process.claim("shared", ClaimRequest("a"))
+        assert (claimed.tries, dict(made)) == (1, {"Query": 1, "PutItem": 1})
+    for _ in range(2):
+        process.ack("shared", SettleRequest("a", (claimed.jobs[0].record.offset + 1,)))
+        claimed = process.claim("shared", ClaimRequest("a"))
+    with aws.calls.during() as made:
+        process.ack("shared", SettleRequest("a", (claimed.jobs[0].record.offset + 1,)))
+    assert dict(made) == {"PutItem": 1}, "nobody comes between any more"
 
 
 def test_a_warm_settlement_is_one_write(aws: Deployment) -> None:

@@ -10,7 +10,7 @@ from headrace.batch import Record
 from headrace.errors import Overloaded
 from headrace.log.requests import JSON
 from headrace.log.seam import Look
-from headrace.queues.feed import Feed
+from headrace.queues.feed import Ahead, Feed
 from headrace.tables.catalog import Row
 from headrace.topics.values import TOPICS
 from headrace.wal.state import LogConfig, LogState
@@ -18,7 +18,7 @@ from headrace.wal.state import LogConfig, LogState
 
 def test_a_job_that_was_dropped_since_the_look_is_no_job_of_another_offset() -> None:
     jobs = Look(Row("log", LogConfig(TOPICS, "q", 0, JSON, 0)), LogState(next_offset=9))
-    feed = Feed(jobs)
+    feed = Feed(jobs, 0, Ahead())
 
     class Rows:
         def page(self, *_: object) -> list[Record]:
