@@ -11,8 +11,8 @@ from __future__ import annotations
 import bisect
 from array import array
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import accumulate, chain, repeat
-from typing import NamedTuple
 
 from headrace.batch import Batch
 from headrace.clock import Bounded
@@ -26,32 +26,34 @@ _KEPT_BYTES = 64 * 1024 * 1024  # of decoded key pages; a full segment of tiny r
 _KEY_BYTES = 150  # that a key takes beside its characters
 
 
-class Columns(NamedTuple):
+class Columns:
     """A key page, indexed by row.
 
     Attributes:
-        key_codes: for each row, 0 for no key, else the key's position in the page's `keys` counted from 1.
+        page: the key page.
         time_ends: for each run of append times, the row after it.
     """
 
-    page: KeyPage
-    key_codes: array[int]
-    time_ends: list[int]
+    def __init__(self, page: KeyPage) -> None:
+        self.page = page
+        self.time_ends = list(accumulate(run.count for run in page.times))
 
-    @staticmethod
-    def of(page: KeyPage) -> Columns:
-        """Returns the columns of a key page."""
-        codes = array("I", bytes(4 * len(page.sizes)))
-        for code, differences in enumerate(page.key_rows, 1):
+    @cached_property
+    def key_codes(self) -> array[int]:
+        """For each row, 0 for no key, else the key's position in the page's `keys` counted from 1. Made when it is first
+        asked for: a search for keys does not need it.
+        """
+        codes = array("I", bytes(4 * len(self.page.sizes)))
+        for code, differences in enumerate(self.page.key_rows, 1):
             for row in accumulate(differences):
                 codes[row] = code
-        return Columns(page, codes, list(accumulate(run.count for run in page.times)))
+        return codes
 
     @property
     def weight(self) -> int:
         """About how many bytes this takes in memory."""
         names = sum(map(len, self.page.keys)) + _KEY_BYTES * len(self.page.keys)
-        return 20 * len(self.key_codes) + 100 * len(self.time_ends) + names
+        return 20 * len(self.page.sizes) + 100 * len(self.time_ends) + names
 
     def batch(self, first: int, data: list[bytes], meta: Sequence[bytes | None]) -> Batch:
         """Returns the records from row `first` on that have these data and meta."""
@@ -106,7 +108,7 @@ class ColumnCache:
             SegmentMissing: the key page does not exist; perhaps the manifest is old.
             Damaged: the key page is altered.
         """
-        return self._kept.load(segment.key, lambda: Columns.of(reader.key_page(objects, segment)))
+        return self._kept.load(segment.key, lambda: Columns(reader.key_page(objects, segment)))
 
     def kept(self, name: str) -> Columns | None:
         """Returns the columns that `of_records` keeps of records; None if it does not."""
@@ -114,7 +116,7 @@ class ColumnCache:
 
     def of_records(self, name: str, read: Callable[[], Batch]) -> Columns:
         """Returns the columns of records that are in no segment, but never change; reads them unless they are kept."""
-        return self._kept.load(name, lambda: Columns.of(keypage.of(read())))
+        return self._kept.load(name, lambda: Columns(keypage.of(read())))
 
     def read(self, objects: Objects, segment: Segment, start_offset: int, max_records: int, max_bytes: int) -> Batch:
         """Returns consecutive records from `start_offset` on. Costs one round of parallel GETs.
@@ -137,7 +139,7 @@ class ColumnCache:
         except ObjectMissing as exc:
             raise SegmentMissing(f"segment or its key page is missing: object={segment.key}") from exc
         if known is None:
-            known = Columns.of(keypage.decode(raws[-1], sha256=segment.keys_sha256, count=segment.count, source=page))
+            known = Columns(keypage.decode(raws[-1], sha256=segment.keys_sha256, count=segment.count, source=page))
             self._kept.put(segment.key, known)
         data, *metas = (
             reader.decode(segment, pages, span, raw, max_records, max_bytes)

@@ -337,7 +337,7 @@ def fetch_key_pages(engine: Engine, wanted: Iterable[Segment]) -> Routine[dict[s
         fetched = yield [ByteRange(name, 0, keypage.MAX_BYTES) for name in missing]
         for (name, segment), data in zip(missing.items(), fetched, strict=True):
             decoded = keypage.decode(data, sha256=segment.keys_sha256, count=segment.count, source=name)
-            pages[segment.key] = Columns.of(decoded)
+            pages[segment.key] = Columns(decoded)
             engine.key_pages.put(segment.key, pages[segment.key])
     return pages
 
