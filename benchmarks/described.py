@@ -26,7 +26,7 @@ from benchmarks.peers.__main__ import HEADRACE, server_url
 from benchmarks.peers.servers import PeerFailed
 from benchmarks.result import COLUMNS, Result, machine, markdown
 from benchmarks.wire import Connection, LoadFailed, Server
-from functions.api.door import bodies
+from functions.api.door import requests
 from headrace.definition import EMPTY, Definition
 from headrace.json import registry
 from headrace.streams import profiles
@@ -138,7 +138,7 @@ def load(server: Server, kind: Kind, *, events: int, batch: int, seconds: float)
 def preparing(kind: Kind, batch: int = BATCH_EVENTS, rounds: int = 20) -> Result:
     """CPU of what a description adds to one append: parse, check, find keys, normalise. One process, no store."""
     definition = _definition(kind)
-    records = bodies.records(body(0, batch), JSON_TYPE, None)
+    records = requests.records(body(0, batch), JSON_TYPE, None)
     samples = []
     for _ in range(rounds):
         started = time.process_time()

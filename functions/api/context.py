@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from functions.api.door.access import Keyring, check_exposure, parse, parse_hosts
 from functions.api.door.background import CountKeeper
-from functions.api.door.grants import Access
+from functions.api.door.entry import Access
 from functions.api.door.requests import Traffic, on_lambda
 from functions.api.door.slots import InFlight, StreamSlots
 from functions.api.streams.inspection.inspector import Inspector

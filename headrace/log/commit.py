@@ -36,10 +36,9 @@ from headrace.errors import (
     StoreThrottled,
     StoreTimeout,
 )
-from headrace.log.context import Context, Picture
+from headrace.log.context import Context, Picture, Sized, Ticket, Wakeups
 from headrace.log.join import read_after, verify
 from headrace.log.seam import Decision, Draft, NamedObject, Which, split
-from headrace.log.waiting import Sized, Ticket, Wakeups
 from headrace.objects import keys
 from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard

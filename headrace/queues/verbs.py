@@ -10,11 +10,11 @@ from typing import NamedTuple
 from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StoreError
 from headrace.index.fetching import RunCache
 from headrace.log.commit import Found
+from headrace.log.context import Sized, Ticket
 from headrace.log.control import Controls
 from headrace.log.requests import Head
 from headrace.log.seam import Look
 from headrace.log.stores import Stores
-from headrace.log.waiting import Sized, Ticket
 from headrace.queues.cohort import Waiting
 from headrace.queues.configure import Configuring, find_queue
 from headrace.queues.dead_letter import Burial

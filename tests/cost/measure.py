@@ -14,7 +14,7 @@ from aws_lambda_powertools import Logger
 
 from benchmarks.events import event
 from functions.api import context as api
-from functions.api.door.grants import Access
+from functions.api.door.entry import Access
 from functions.indexer.follow import follow
 from functions.indexer.handler import Indexer
 from functions.indexer.look import look

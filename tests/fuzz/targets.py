@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 import orjson
 
-from functions.api.door import access, bodies
+from functions.api.door import access, requests
+from functions.api.door.entry import Scope
 from functions.api.door.errors import Forbidden, Unauthorized
-from functions.api.door.grants import Scope
 from functions.api.streams import records as streams
 from functions.api.streams.inspection.routes import list_query
 from functions.api.streams.reads import read_query
@@ -160,7 +160,7 @@ def body(data: bytes) -> None:
     if how == EDITED:
         text = edited(text, rest[:3])
     try:
-        found = bodies.records(text, "application/json", None).slices()
+        found = requests.records(text, "application/json", None).slices()
     except InvalidRequest:
         assert how != FORGED, "refused what is JSON"
         return

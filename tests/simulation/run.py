@@ -14,7 +14,7 @@ from emr_jobs import stores
 from functions import worker
 from functions.sealer import purge, seal, trim
 from headrace import clock
-from headrace.log import commit, join, seam, waiting
+from headrace.log import commit, context, join, seam
 from headrace.log import join as tail
 from headrace.manifest import manifest, merging, store
 from headrace.queues import dead_letter, forget, ledger
@@ -74,7 +74,7 @@ _threading = SimulatedThreading()
 _jitter: list[Any] = [None]
 # Sizes and pauses at which the engine pages, folds and forgets, made small enough to happen in a short run.
 _SMALL: tuple[tuple[Any, str, Any], ...] = (
-    (waiting, "threading", _threading),
+    (context, "threading", _threading),
     (commit._log, "disabled", True),
     (seal, "ThreadPoolExecutor", _InTurn),
     (seam, "PRODUCERS_IN_STATE", 2),

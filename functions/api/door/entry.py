@@ -7,8 +7,11 @@ It is plain ASGI, so that an SSE response can stream through it. Preflight reque
 from __future__ import annotations
 
 import asyncio
+import enum
+import hashlib
+import hmac
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,19 +25,142 @@ from starlette.types import Scope as Asgi
 from functions.api.door import errors
 from functions.api.door.answers import AnswerTooLarge, fits
 from functions.api.door.compression import expanded
-from functions.api.door.errors import Codes, Row
-from functions.api.door.grants import GRANT, SCHEME, Access, Scope, grant_of
+from functions.api.door.errors import Codes, Forbidden, Row, Unauthorized
 from functions.api.door.requests import (
     Headers,
     Traffic,
     decode,
     is_buffered,
+    is_foreign,
     raw_path,
     run,
     take_parameter,
 )
 from functions.metrics import ApiMetric, Meter
 from headrace.errors import InvalidRequest, Overloaded, PayloadTooLarge
+
+_SCHEME = "bearer "
+
+
+class Scope(enum.Flag):
+    """The permissions that a key can have."""
+
+    READ = enum.auto()
+    WRITE = enum.auto()
+    DELETE = enum.auto()
+    ADMIN = enum.auto()
+
+
+ALL = Scope.READ | Scope.WRITE | Scope.DELETE | Scope.ADMIN
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the key of one request allows: scopes, and `prefixes` of names (none means any name). `key_id` is what logs
+    call the key; empty if no key is needed.
+    """
+
+    scopes: Scope = ALL
+    prefixes: tuple[str, ...] = ()
+    key_id: str = field(default="", compare=False)
+
+    def require(self, scope: Scope, name: str | None = None) -> None:
+        """Checks that the key has the scope, and allows `name` if one is given.
+
+        Raises:
+            Forbidden: it does not.
+        """
+        if scope not in self.scopes:
+            assert scope.name is not None
+            raise Forbidden(f"this key lacks the scope: {scope.name.lower()}")
+        if name is not None and self.prefixes and not name.startswith(self.prefixes):
+            raise Forbidden("this key may not touch this name")
+
+    def within(self, prefix: str) -> list[str]:
+        """Returns the prefixes to list, sorted, so that the result has those names with `prefix` that the key allows;
+        empty if it allows none. No prefix includes another.
+        """
+        if not self.prefixes:
+            return [prefix]
+        seen: list[str] = []
+        for own in sorted(self.prefixes):
+            both = own if own.startswith(prefix) else prefix if prefix.startswith(own) else None
+            if both is not None and not any(both.startswith(other) for other in seen):
+                seen.append(both)
+        return seen
+
+
+ANY_HOST = "*"
+
+
+class Access:
+    """The keys of a server. Without any keys, everything is allowed to everybody on this machine.
+
+    Without keys, the address is all that tells a program of this machine from a web page that its browser shows. So only
+    loopback is obeyed, and the hosts that were allowed: as `Host`, or a page whose name was made to lead here could
+    write (DNS rebinding); and as `Origin`, or any page could (a browser sends a form without asking).
+
+    Args:
+        grants: what each key allows, by the key's SHA-256 digest.
+        hosts: the hosts that are obeyed beside loopback, in lower case; `ANY_HOST` stands for all.
+    """
+
+    def __init__(self, grants: dict[bytes, Grant], hosts: Collection[str] = ()) -> None:
+        self.grants = grants
+        self.hosts = frozenset(hosts)
+
+    @property
+    def restricted(self) -> bool:
+        """Whether requests need a key."""
+        return bool(self.grants)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the keys should be read again; never, since these keys don't change."""
+        return False
+
+    def refresh(self) -> None:
+        """Does nothing, since these keys don't change."""
+
+    def check_sender(self, host: str | None, origin: str | None) -> None:
+        """Checks that a request with these headers may be obeyed by a server without keys. A missing header is right: a
+        browser always sends `Host`, and `Origin` with all that a page of another site writes or may read.
+
+        Raises:
+            Forbidden: the server has no keys, and one of them is neither loopback nor allowed.
+        """
+        if self.grants or ANY_HOST in self.hosts:
+            return
+        foreign = is_foreign(host, origin, self.hosts)
+        if foreign:
+            raise Forbidden(
+                f"a server without API keys obeys loopback only: {foreign}; to obey others, too, set "
+                "HEADRACE_ALLOWED_HOSTS (headrace dev: --allow-host)"
+            )
+
+    def grant(self, authorization: str | None) -> Grant:
+        """Returns what the key in the `Authorization` header allows; everything, whatever the header, if the server has
+        no keys.
+
+        The digest is always compared with the digest of every key, so that the time taken does not reveal which one
+        matched.
+
+        Raises:
+            Unauthorized: the header is missing, has another scheme, or has an unknown key.
+        """
+        if not self.grants:
+            return Grant()
+        if authorization is None or authorization[: len(_SCHEME)].lower() != _SCHEME:
+            raise Unauthorized
+        presented = hashlib.sha256(authorization[len(_SCHEME) :].encode()).digest()
+        found: Grant | None = None
+        for digest, grant in self.grants.items():
+            if hmac.compare_digest(digest, presented):
+                found = grant
+        if found is None:
+            raise Unauthorized
+        return found
+
 
 _WRITES = frozenset({"POST", "PUT", "DELETE"})
 
@@ -164,6 +290,7 @@ class Surface:
 
 _log = logging.getLogger(__name__)
 
+GRANT = "headrace.grant"
 SURFACE = "headrace.surface"
 METHODS = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
 
@@ -186,6 +313,12 @@ _PREFLIGHT = {
     "Access-Control-Max-Age": "86400",
     "Cache-Control": "no-store",
 }
+
+
+def grant_of(request: Request) -> Grant:
+    """Returns the grant that the door stored with a request: what its key allows."""
+    grant: Grant = request.scope[GRANT]
+    return grant
 
 
 class Door:
@@ -275,7 +408,7 @@ class Door:
                     await run(self._access.refresh)
                 authorization = headers.get("authorization")
                 scope[GRANT] = self._access.grant(
-                    f"{SCHEME}{token}" if token and not authorization else authorization
+                    f"{_SCHEME}{token}" if token and not authorization else authorization
                 )
             if writes:
                 surface.check_size(headers.content_length or 0)

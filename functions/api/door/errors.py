@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from functions.api.door.answers import AnswerTooLarge
-from functions.api.door.bodies import BodyTimeout
+from functions.api.door.requests import BodyTimeout
 from functions.metrics import ApiMetric
 from headrace.errors import (
     Conflict,

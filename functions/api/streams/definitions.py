@@ -9,9 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door.bodies import read
-from functions.api.door.grants import Scope
-from functions.api.door.requests import run
+from functions.api.door.entry import Scope
+from functions.api.door.requests import read, run
 from functions.api.door.routes import add
 from functions.api.streams.records import NO_STORE, PATH, STREAMS
 from headrace.definition import Definition

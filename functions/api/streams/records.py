@@ -14,10 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import bodies, requests
-from functions.api.door.entry import Surface
+from functions.api.door import requests
+from functions.api.door.entry import Scope, Surface
 from functions.api.door.errors import Row
-from functions.api.door.grants import Scope
 from functions.api.door.requests import Headers, decode, run
 from functions.api.door.routes import serve
 from functions.metrics import ApiMetric
@@ -224,7 +223,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         asked = _create_request(headers)
         if asked.fork is not None:
             STREAMS.require(request, Scope.READ, asked.fork.source)
-        body = await bodies.read(request)
+        body = await requests.read(request)
         created = await run(_create, context.logs(), name, asked, headers, body)
         meter.add(ApiMetric.Creates, int(created.created))
         return _created(request, headers, created)
@@ -233,7 +232,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
     async def append_to_stream(request: Request) -> Response:
         name = STREAMS.allowed_name(request, Scope.WRITE)
         headers = StreamHeaders(request.scope)
-        body = await bodies.read(request)
+        body = await requests.read(request)
         began = context.clock.monotonic()
         asked, appended = await run(_append, context.logs(), name, headers, body)
         if not appended.duplicate:
@@ -275,7 +274,7 @@ def _create(logs: Streams, name: str, asked: CreateRequest, headers: StreamHeade
     content_type = asked.content_type
     if body and content_type is None and asked.fork is not None:
         content_type = logs.head(asked.fork.source).config.content_type  # says how to cut the body
-    records = bodies.records(body, content_type, headers.key)
+    records = requests.records(body, content_type, headers.key)
     return logs.create(name, replace(asked, records=records))
 
 
@@ -302,7 +301,7 @@ def _append(logs: Streams, name: str, headers: StreamHeaders, body: bytes) -> tu
         content_type = headers.content_type
         if content_type is None:
             raise InvalidRequest("Content-Type is missing")
-    records = bodies.records(body, content_type, headers.key)
+    records = requests.records(body, content_type, headers.key)
     if not records and (body or not headers.closes):
         raise InvalidRequest("body holds no records")
     asked = AppendRequest(

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import answers, bodies, requests
-from functions.api.door.grants import Scope
+from functions.api.door import answers, requests
+from functions.api.door.entry import Scope
 from functions.api.door.requests import run
 from functions.api.door.routes import add
 from functions.api.streams.records import NO_STORE, PATH, STREAMS
@@ -47,7 +47,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
     async def search_by_body(request: Request) -> Response:
         name = STREAMS.allowed_name(request, Scope.READ, "/_search")
-        body = jsontext.loads(await bodies.read(request, MAX_BODY_BYTES))
+        body = jsontext.loads(await requests.read(request, MAX_BODY_BYTES))
         if not isinstance(body, dict):
             raise InvalidRequest("search request must be an object")
         return await _search(name, body)
@@ -216,7 +216,7 @@ def _headers(body: Mapping[str, Any], coverage: Mapping[str, Any]) -> dict[str, 
 def _add_aggregate(app: FastAPI, context: Context) -> None:
     async def aggregate(request: Request) -> Response:
         name = STREAMS.allowed_name(request, Scope.READ, "/_aggregate")
-        asked = jsontext.loads(await bodies.read(request, MAX_BODY_BYTES))
+        asked = jsontext.loads(await requests.read(request, MAX_BODY_BYTES))
         began = context.clock.monotonic()
         context.meter.add(ApiMetric.Aggregates)
         body = await run(_aggregate_answer, context, name, asked)

@@ -16,9 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door.bodies import read
-from functions.api.door.grants import Scope
-from functions.api.door.requests import query_of, run
+from functions.api.door.entry import Scope
+from functions.api.door.requests import query_of, read, run
 from functions.api.door.routes import add
 from functions.api.streams.definitions import document
 from functions.api.streams.live import after, listening

@@ -11,7 +11,7 @@ import orjson
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door.grants import Scope
+from functions.api.door.entry import Scope
 from functions.api.topics.calls import Call
 from functions.metrics import ApiMetric
 from headrace import instants

@@ -8,8 +8,8 @@ import msgspec
 from msgspec.structs import replace
 from starlette.responses import Response
 
+from functions.api.door.entry import Scope
 from functions.api.door.errors import Forbidden
-from functions.api.door.grants import Scope
 from functions.api.door.requests import ENDS_AT, is_buffered, run
 from functions.api.door.waiting import woken_by
 from functions.api.topics.calls import Call, committed, decode

@@ -18,11 +18,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import Context
-from functions.api.door import bodies
+from functions.api.door import requests
 from functions.api.door.compression import compressed, wants_gzip
-from functions.api.door.entry import Surface
+from functions.api.door.entry import Grant, Scope, Surface, grant_of
 from functions.api.door.errors import Row
-from functions.api.door.grants import Grant, Scope, grant_of
 from functions.api.door.requests import Headers, query_of, run
 from headrace.errors import InvalidRequest, NotFound, OutcomeUnknown, Overloaded
 from headrace.queues.verbs import Queues
@@ -129,7 +128,7 @@ class Call:
         is_json = self.headers.content_type == JSON
         if not is_json and self.headers.content_length:
             raise _not_json()
-        data = await bodies.read(self.request, limit)
+        data = await requests.read(self.request, limit)
         if data and not is_json:
             raise _not_json()
         return data
@@ -200,7 +199,7 @@ def decode(data: bytes, kind: type[B], check: Callable[[Any], None] = lambda _: 
     """
     data = data or b"{}"
     try:
-        check(bodies.parsed(data))
+        check(requests.parsed(data))
         return msgspec.json.decode(data, type=kind)
     except (orjson.JSONDecodeError, msgspec.DecodeError, RecursionError) as exc:
         raise InvalidRequest(f"the body is not valid: {exc}") from exc

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from functions.api.context import Context
 from functions.api.door import routes
-from functions.api.door.grants import GRANT, grant_of
+from functions.api.door.entry import GRANT, grant_of
 from functions.api.topics import aggregates, appends, health, jobs, search, topics, work
 from functions.api.topics.calls import PREFIX, Call
 

@@ -6,8 +6,8 @@ import pytest
 
 from functions.api.door import access
 from functions.api.door.access import AccessError
+from functions.api.door.entry import ALL, Grant, Scope
 from functions.api.door.errors import Forbidden, Unauthorized
-from functions.api.door.grants import ALL, Grant, Scope
 from tests.unit.api.asgi import TEXT, Server
 
 

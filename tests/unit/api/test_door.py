@@ -8,7 +8,7 @@ import pytest
 
 from functions.api.app import describe
 from functions.api.door import errors
-from functions.api.door.bodies import BodyTimeout
+from functions.api.door.requests import BodyTimeout
 from functions.api.streams.records import ERRORS
 from headrace import errors as library
 from headrace.errors import HeadraceError, StoreThrottled, StoreTimeout

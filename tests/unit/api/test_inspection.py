@@ -13,7 +13,7 @@ import pytest
 
 from functions.api.context import assemble
 from functions.api.door.access import parse
-from functions.api.door.grants import Access
+from functions.api.door.entry import Access
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal

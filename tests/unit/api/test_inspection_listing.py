@@ -12,7 +12,7 @@ import pytest
 
 from functions.api.context import assemble
 from functions.api.door.access import parse
-from functions.api.door.grants import Access
+from functions.api.door.entry import Access
 from functions.api.streams.inspection import routes
 from functions.queue import MemoryQueue
 from functions.sealer.audit import sweep

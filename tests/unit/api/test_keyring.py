@@ -8,8 +8,8 @@ import pytest
 
 from functions.api.context import assemble
 from functions.api.door.access import Keyring, check_exposure
+from functions.api.door.entry import Access
 from functions.api.door.errors import Unauthorized
-from functions.api.door.grants import Access
 from headrace.memory import memory_stores
 from headrace.settings import Settings
 from tests.support.clocks import ManualClock

@@ -17,8 +17,8 @@ import uvicorn
 from msgspec import structs
 
 from functions.api.context import assemble
-from functions.api.door import bodies
-from functions.api.door.grants import Access
+from functions.api.door import requests
+from functions.api.door.entry import Access
 from functions.api.door.requests import Load
 from functions.api.streams.records import PATH
 from functions.metrics import ApiMetric
@@ -348,7 +348,7 @@ def test_a_client_that_leaves_before_the_end_of_its_body_is_no_error(
 
 
 def test_a_body_that_does_not_come_is_waited_for_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.01)
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.01)
     server = Server(settings=QUIET)
     server("PUT", S, TEXT)
 

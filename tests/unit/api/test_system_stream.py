@@ -15,7 +15,7 @@ import pytest
 from msgspec import structs
 
 from functions.api.context import assemble
-from functions.api.door.grants import Access
+from functions.api.door.entry import Access
 from functions.api.streams.system import emitter
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer

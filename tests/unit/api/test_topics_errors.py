@@ -9,8 +9,8 @@ import pytest
 
 from functions.api.context import assemble
 from functions.api.door.access import parse
+from functions.api.door.entry import Access
 from functions.api.door.errors import at_shutdown
-from functions.api.door.grants import Access
 from functions.api.topics.calls import TOPICS
 from headrace.clock import check_deadline
 from headrace.errors import (

@@ -12,7 +12,7 @@ import simdjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.api.door import bodies
+from functions.api.door import requests
 from functions.api.streams import live, records
 from functions.api.streams.records import StreamHeaders
 from headrace import instants
@@ -167,17 +167,17 @@ json_values = st.recursive(
 def test_the_text_of_each_element_survives(values: list[Any], indent: int | None) -> None:
     texts = [json.dumps(value, indent=indent, ensure_ascii=False).encode() for value in values]
     body = b" [\n " + b" ,\t".join(texts) + b"\r\n] "
-    assert bodies.records(body, "application/json", None).slices() == texts
+    assert requests.records(body, "application/json", None).slices() == texts
 
 
 def test_a_single_value_is_one_record_and_arrays_open_one_level() -> None:
     def cut(body: bytes) -> list[bytes]:
-        return bodies.records(body, "application/json", "k").slices()
+        return requests.records(body, "application/json", "k").slices()
 
     assert cut(b' {"a": 1.0} ') == [b'{"a": 1.0}']
     assert cut(b"[[1, 2],[ ]]") == [b"[1, 2]", b"[ ]"]
     assert cut(b"[]") == cut(b"") == []
-    assert bodies.records(b"[1]", "text/plain", "k") == Batch.of([b"[1]"], key="k")
+    assert requests.records(b"[1]", "text/plain", "k") == Batch.of([b"[1]"], key="k")
 
 
 @pytest.mark.parametrize(
@@ -209,21 +209,21 @@ def test_a_single_value_is_one_record_and_arrays_open_one_level() -> None:
 )
 def test_what_is_not_json_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequest):
-        bodies.records(body, "application/json", None)
+        requests.records(body, "application/json", None)
 
 
 @pytest.mark.parametrize("element", [b"-0", b"1e308", b'"\\ud83d\\ude00"', b'"\\u0000"', b"[" * 200 + b"]" * 200])
 def test_most_arrays_are_checked_without_building_objects(element: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orjson, "loads", lambda _: pytest.fail("simdjson refused it"))
     body = b"\n [" + element + b",1]"
-    assert bodies.records(body, "application/json", None).slices() == [element, b"1"]
+    assert requests.records(body, "application/json", None).slices() == [element, b"1"]
 
 
 @pytest.mark.parametrize("element", [b"18446744073709551616", b"-9223372036854775809"])
 def test_an_integer_above_64_bits_is_a_record(element: bytes) -> None:
     with pytest.raises((ValueError, RuntimeError)):  # else the second parser were for nothing
         simdjson.Parser().parse(element)
-    assert bodies.records(b"[" + element + b"]", "application/json", None).slices() == [element]
+    assert requests.records(b"[" + element + b"]", "application/json", None).slices() == [element]
 
 
 @pytest.mark.parametrize(

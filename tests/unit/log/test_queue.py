@@ -13,7 +13,7 @@ import pytest
 from headrace.clock import SystemClock
 from headrace.errors import HeadraceError, Overloaded
 from headrace.limits import GROUP_REQUESTS
-from headrace.log.waiting import Groups, Ticket
+from headrace.log.context import Groups, Ticket
 from headrace.streams.values import Appended, CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.wal import MAX_GUARDS

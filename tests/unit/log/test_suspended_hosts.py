@@ -17,9 +17,8 @@ from functions.sealer.trim import sweep_orphans, trim
 from headrace.clock import Budget
 from headrace.errors import OutcomeUnknown, Overloaded
 from headrace.log.commit import Attempt
-from headrace.log.context import Context
+from headrace.log.context import Context, Ticket
 from headrace.log.requests import At
-from headrace.log.waiting import Ticket
 from headrace.streams.verbs import SURFACE
 from headrace.wal import Committed
 from headrace.wal.state import BEGINNING

@@ -14,8 +14,8 @@ from functions.sealer.context import assemble
 from functions.sealer.purge import purge
 from headrace.batch import Batch
 from headrace.errors import HeadraceError, LimitReached, StoreTimeout
+from headrace.log.context import Ticket
 from headrace.log.stores import Stores
-from headrace.log.waiting import Ticket
 from headrace.memory import memory_stores
 from headrace.queues.values import ClaimRequest, SettleRequest
 from headrace.queues.verbs import Queues

@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from functions.api.context import OBJECT_STORE_TIMEOUT_S, Context
+from functions.api.door.entry import Scope, grant_of
 from functions.api.door.errors import Forbidden
-from functions.api.door.grants import Scope, grant_of
 from functions.api.door.requests import Load, capacity
 from functions.api.door.routes import serve
 from functions.api.streams.live import waiters
