@@ -118,7 +118,7 @@ class ApiMetric(Metric):
     ClaimMs = _latency("a claim by a request")
     JobsClaimed = _counter("jobs leased")
     JobsRedelivered = _counter("those of them that were delivered before", zeros=True)
-    JobWaitMs = _age("age of the oldest job of a claim that was not delivered before")
+    JobWaitMs = _age("age of the oldest job that was not delivered before, at a claim that gets it, or at a push")
     JobsAcked = _counter("jobs completed")
     JobsNacked = _counter("jobs given back")
     JobsExtended = _counter("leases extended")

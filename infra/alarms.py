@@ -195,7 +195,7 @@ def rules(
         ),
         Rule(
             "jobs-wait",
-            "Workers of a queue are behind: a job waited half an hour for its first delivery.",
+            "Workers of a queue are behind or gone: a job waited half an hour for its first delivery.",
             {"waited": own("api", "JobWaitMs", "Maximum")},
             "waited",
             30 * _MINUTE_MS,

@@ -48,6 +48,7 @@ class Dashboard(Construct):
             _requests(own, api_id),
             _writes(own),
             _queries(own),
+            _jobs(own),
             _sealing(own, functions["sealer"]),
             _indexing(own),
             _trouble(own, queues, dead_letters),
@@ -102,6 +103,15 @@ def _queries(own: Own) -> list[cloudwatch.IWidget]:
             own("api", "QueryGets", "Average", "average"),
             own("api", "QueryGets", "Maximum", "largest"),
         ),
+    ]
+
+
+def _jobs(own: Own) -> list[cloudwatch.IWidget]:
+    names = ("JobsClaimed", "JobsAcked", "JobsNacked", "JobsRedelivered", "DeadLetters", "EmptyClaims")
+    return [
+        _graph("Queues: age of the oldest undelivered job, ms", own("api", "JobWaitMs", "Maximum", "oldest")),
+        _graph("Queues: jobs", *(own("api", name) for name in names)),
+        _graph("Queues: share delivered before", _ratio(own, "api", "JobsRedelivered", "JobsClaimed")),
     ]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from headrace.clock import Bounded, within_deadline
 from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StoreError
 from headrace.index.fetching import RunCache
 from headrace.log.commit import Found
@@ -39,6 +40,8 @@ from headrace.wal.state import LogState
 _log = logging.getLogger(__name__)
 
 _ERASED_RUNS = 10_000  # of jobs in one event: some 160 KB
+_WAIT_LOOK_MS = 1_000  # an append to a queue is late by at most so much
+_WAITS = 4096  # queues of one process
 _LOOKS = 16  # at a window that is open yet, though this process has waited for its end: clocks differ
 
 
@@ -66,6 +69,7 @@ class Queues(Topics):
         """Creates the verbs. If `run_cache` is None, a cache in memory is created."""
         self._queues = QueueSurface(self._find_leases)
         super().__init__(stores, run_cache, self._queues)
+        self._waits_looked_at: Bounded[str, int] = Bounded(_WAITS)
 
     # What workers ask.
 
@@ -145,6 +149,27 @@ class Queues(Topics):
         """
         with self.in_time():
             return self._now(name).due_ms
+
+    def oldest_wait_ms(self, name: str) -> int | None:
+        """Returns the age of the oldest live job that was never delivered (ms). The caller has just appended to the queue.
+        None if there is none, the topic is no queue, a store fails, or this process looked within a fifth of the seal age.
+        Costs one query, and a read of that job if it is another one than before.
+        """
+        picture, now_ms = self._context.pictures.warm(name), self._stores.clock.now_ms()
+        if picture is None or topic_of(picture.state).config.type != "queue":
+            return None
+        if now_ms - (self._waits_looked_at.get(name) or 0) < self._stores.settings.seal_age_ms // 5:
+            return None
+        self._waits_looked_at.put(name, now_ms)
+        with suppress(HeadraceError, StoreError), within_deadline(_WAIT_LOOK_MS):
+            look = self._context.look_at(picture)
+            now = self._at(look, self._leases_of(name, look))
+            head = Head(look.log_id, look.config, look.state, None)
+            state = self._living(head, now.hidden, now_ms, wanted=0)
+            oldest = now.done.live_at(max(now.cursor, state.floor))
+            time_ms = self._time_of(head, oldest) if oldest < state.next_offset else 0  # also 0: dropped meanwhile
+            return max(0, now_ms - time_ms) if time_ms else None
+        return None
 
     # How they are asked.
 

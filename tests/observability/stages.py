@@ -11,12 +11,12 @@ from typing import Any
 import httpx
 
 from tests.e2e.test_indexing import children, eventually, runs_under_way
-from tests.observability import faulty
+from tests.observability import faulty, queue_stages
 from tests.observability.captures import Capture
+from tests.observability.queue_stages import THREE_PERIODS
 from tests.observability.stage import READER, Stage, record, stage
 
 HEALTHY = "healthy"
-THREE_PERIODS = 5.0  # that hold three whole ones, with what comes late
 
 
 def healthy(folder: Path) -> Stage:
@@ -33,6 +33,7 @@ def healthy(folder: Path) -> Stage:
         run.begin()
         run.load(_reads_and_asks, 0.2)
         run.load(_mistakes, 1.0)
+        queue_stages.healthy_load(run)
         run.wait(7)
         with run.http() as http:
             assert http.delete("short-lived").status_code == 204
@@ -41,6 +42,7 @@ def healthy(folder: Path) -> Stage:
         run.rest()  # what follows the load is still to come
         eventually(lambda: run.pipeline.metric("LogsPurged"), "nothing was purged")
         eventually(lambda: run.pipeline.metric("ItemsTrimmed"), "nothing was trimmed")
+        eventually(lambda: run.pipeline.metric("SegmentsMerged"), "no done job was blanked")
     return run
 
 
@@ -208,6 +210,9 @@ FAULTS: dict[str, Callable[[Path], Stage]] = {
     "store-throttled-api": table_throttled,
     "job-stuck": job_stuck,
     "log-hot": log_hot,
+    "jobs-wait": queue_stages.workers_stopped,
+    "jobs-given-up": queue_stages.jobs_fail,
+    "leases-churn": queue_stages.leases_end,
 }
 """The alarm that each fault raises, and the run that stages it."""
 

@@ -30,7 +30,7 @@ def test_a_fault_raises_its_own_alarm_and_no_other(staged: Staged, alarm: str, f
 MINUTE_MS = 60_000
 
 
-# No stage has queues: these are values as the meter writes them, the same in each of three periods.
+# The thresholds, which no stage is near: values as the meter writes them, the same in each of three periods.
 @FILLS_EMPTY
 @pytest.mark.parametrize(
     ("written", "fired"),

@@ -81,20 +81,11 @@ UNSTAGED = {
     *(
         ("indexer", name)
         for name in (
-            *("GenerationsRemoved", "OrphansRemoved", "PoisonedLogs", "RunsRetired", "SegmentsMerged"),
+            *("GenerationsRemoved", "OrphansRemoved", "PoisonedLogs", "RunsRetired"),
             *("StoreThrottles", "VerbFailures"),
         )
     ),
     ("api", "Lists"),
-    *(
-        ("api", name)
-        for name in (
-            *("TopicCreates", "TopicDeletes", "TopicAppends", "TopicRecords", "TopicAppendMs", "RecordsErased"),
-            *("Diffs", "DiffRecords", "DiffMs", "Claims", "EmptyClaims", "ClaimMs", "JobsClaimed", "JobsAcked"),
-            *("JobsRedelivered", "JobWaitMs"),
-            *("JobsNacked", "JobsExtended", "DeadLetters", "WorkStreams"),
-        )
-    ),
 }
 STALE = "stage the faults again: python -m tests.observability --capture"
 

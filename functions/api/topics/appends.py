@@ -60,7 +60,7 @@ async def append(call: Call) -> Response:
     """Appends records (§ 2)."""
     name = call.name(Scope.WRITE)
     return_seqs = call.query("return_seqs").flag("return_seqs", True)
-    request, written = await run(_append, call, name, await call.read(MAX_BODY_BYTES))
+    request, written = await run(_write, call, name, await call.read(MAX_BODY_BYTES))
     measured: dict[str, float] = {}
     if not written.deduped:
         measured = committed(call, len(request.records), request.size, durable=written.durable)
@@ -97,6 +97,15 @@ async def delete(call: Call) -> Response:
     document = erased._asdict()
     document["count"] = document.pop("live")
     return await call.reply({"topic": name, **document})
+
+
+def _write(call: Call, name: str, data: bytes) -> tuple[WriteRequest, Written]:
+    """Appends as `_append` does, and now and then measures how long a queue's jobs have waited: also if no worker asks."""
+    request, written = _append(call, name, data)
+    waited_ms = call.logs.oldest_wait_ms(name)
+    if waited_ms is not None:
+        call.context.meter.add(ApiMetric.JobWaitMs, waited_ms)
+    return request, written
 
 
 def _append(call: Call, name: str, data: bytes) -> tuple[WriteRequest, Written]:

@@ -230,6 +230,7 @@ def test_claims_are_counted_by_what_workers_get_again_and_how_long_jobs_waited()
         post(server, "claim", node="w", **body)
         return {name: values for line in written for name, values in json.loads(line).items()}
 
+    assert "JobWaitMs" in "".join(written), "a write tells it too, if nobody claims"
     fresh = counted(max=1)
     assert (fresh["JobsClaimed"], fresh["JobsRedelivered"]) == ([1.0], [0.0])
     assert 0 <= fresh["JobWaitMs"][0] < 60_000

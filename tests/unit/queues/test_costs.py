@@ -86,6 +86,14 @@ def test_a_warm_settlement_is_one_write(aws: Deployment) -> None:
         assert dict(made) == {"PutItem": 1}
 
 
+def test_a_look_at_how_long_jobs_wait_is_one_query_and_the_read_of_a_job(aws: Deployment) -> None:
+    queues = aws.queue("waiting", 3)
+    with aws.calls.during() as made:
+        assert queues.oldest_wait_ms("waiting") is not None
+        assert queues.oldest_wait_ms("waiting") is None
+    assert dict(made) == {"Query": 2}
+
+
 def test_a_cold_claim_and_ack_add_reads_alone(aws: Deployment) -> None:
     aws.queue("cold", 4)
     with aws.calls.during() as made:

@@ -573,3 +573,43 @@ def test_readers_learn_of_expired_jobs_that_a_claim_passed_over() -> None:
     page = world.process(clock).queues.diff("q", DiffRequest(0))
     assert page.gap is not None and (page.gap.first, page.gap.reason) == (1, "ttl")
     assert world.process(clock).queues.diff("q", DiffRequest(3)).gap is None, "a job that is done is no loss"
+
+
+def test_the_wait_of_the_oldest_job_is_known_without_a_worker() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=1)
+    assert one.queues.oldest_wait_ms("q") == 0
+    clock.advance(40 * 60)
+    two.produce(b"2")
+    assert two.queues.oldest_wait_ms("q") == 40 * 60_000
+    assert two.queues.oldest_wait_ms("q") is None, "it looked a moment ago"
+    clock.advance(60)
+    assert two.queues.oldest_wait_ms("q") == 41 * 60_000
+    assert seqs(one.claim("a", 1)) == [1]
+    clock.advance(60)
+    two.produce(b"3")
+    assert two.queues.oldest_wait_ms("q") == 2 * 60_000, "a job that was delivered does not wait"
+    clock.advance(60)
+    two.produce(b"4")
+    assert seqs(one.claim("a", 9)) == [1, 2, 3, 4]
+    assert two.queues.oldest_wait_ms("q") is None
+
+
+def test_jobs_that_expired_do_not_wait() -> None:
+    process = World().process()
+    process.create(jobs=1, ttl_ms=600_000)
+    process.clock.advance(3600)
+    process.produce(b"2")
+    process.clock.advance(1)
+    assert process.queues.oldest_wait_ms("q") == 1_000
+
+
+def test_the_wait_of_jobs_is_none_for_a_log_and_while_a_store_fails() -> None:
+    process = World().process()
+    process.queues.put("log", TopicConfig())
+    process.produce(b"1", name="log")
+    assert process.queues.oldest_wait_ms("log") is None
+    process.create(jobs=1)
+    process.wal.fail("newest", StoreThrottled)
+    assert process.queues.oldest_wait_ms("q") is None
