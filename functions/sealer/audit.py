@@ -141,7 +141,7 @@ def _sweep_unborn(parts: Context, log_id: str) -> int:
     A log with entries was created, whatever the row says. So was one of which more than a create writes is in the bucket,
     if the tables were restored and its entries are lost; a recovery will bring it back.
     """
-    stores, row = parts.stores, buried(log_id)
+    stores, row = parts.stores, buried(log_id, parts.now_ms())
     stores.catalog.put(row)  # from now on, no commit can create the log
     found: list[str] = []
     if stores.wal.newest(log_id) is None:

@@ -146,7 +146,7 @@ class Attempt:
         if not isinstance(outcome, Committed):
             with suppress(HeadraceError, StoreError):  # else the sweep comes in a day
                 for log_id in unborn:
-                    context.stores.catalog.put(buried(log_id))
+                    context.stores.catalog.put(buried(log_id, context.stores.clock.now_ms()))
         elif found.is_named:
             rows = {one.row.log_id: one.row for one in found.pictures if one is not None}
             rows |= {row.log_id: row for one in guards if isinstance(one, PutRow) for row in one.row.logs}

@@ -153,7 +153,7 @@ class Catalog(Protocol):
         """Writes the announcement of a log, whatever is there; never the row of a name."""
 
     def remove(self, row: Row) -> None:
-        """Removes the announcement of a log, if it is there."""
+        """Removes the announcement of a log, if it is there and has this deadline still."""
 
 
 LIVING = "living"  # the index of the names that have not ended: their whole rows, in order

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -153,8 +154,15 @@ class DynamoCatalog:
         self._store.call("PutItem", {"TableName": self._table, "Item": row_item(row)})
 
     def remove(self, row: Row) -> None:
-        """Removes an announcement with one delete."""
-        self._store.call("DeleteItem", {"TableName": self._table, "Key": row_key(row.surface, row.name)})
+        """Removes an announcement with one conditional delete; does nothing if its deadline is another."""
+        arguments = {
+            "TableName": self._table,
+            "Key": row_key(row.surface, row.name),
+            "ConditionExpression": "expires_at_ms = :deadline",
+            "ExpressionAttributeValues": {":deadline": row_item(row)["expires_at_ms"]},
+        }
+        with suppress(ConditionFailed):
+            self._store.call("DeleteItem", arguments)
 
     def _update(self, row: Row, update: str, values: Item, condition: str = "") -> None:
         arguments = {

@@ -72,6 +72,8 @@ class MemoryCatalog:
             self.rows[row.surface, row.name] = row
 
     def remove(self, row: Row) -> None:
-        """Removes an announcement."""
+        """Removes an announcement, if its deadline is still the same."""
         with self.lock:
-            self.rows.pop((row.surface, row.name), None)
+            standing = self.rows.get((row.surface, row.name))
+            if standing is not None and standing.deadline_ms == row.deadline_ms:
+                del self.rows[row.surface, row.name]

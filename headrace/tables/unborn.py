@@ -5,7 +5,9 @@ A create that puts objects of its new log (a payload that is too large for the e
 an *announcement* first. Its commit removes that row, on the condition that the row is there and is not *buried*. So at
 each moment an object of a log has an entry that names it, or a row that tells of it. A row becomes due after a day, and
 at once if the create knows that it lost. The sealer's sweep finds it in the index of the rows that can expire, buries
-it, removes the objects, and then the row. From the burial on, no commit can create that log any more.
+it, removes the objects, and then the row. From the burial on, no commit can create that log any more. The row says
+when it was buried, and is removed only by the sweep that buried it last: a create that was held up for more than a day
+puts its object, is refused, and buries the row again, perhaps after a sweep has listed the objects.
 
 An announcement has a surface of its own, so it is no name, and no listing, audit or recovery meets it; it never is in
 the index of living names.
@@ -19,7 +21,7 @@ from headrace.wal.state import LogConfig
 
 UNBORN = "unborn"  # the surface of announcements
 DUE_MS = 24 * 3600 * 1000  # hundreds of times longer than a request may take
-_BURIED_MS = 0  # the deadline of a buried row
+_BURIED_MS = 0  # the latest deadline of a buried row
 
 
 def announced(log_id: str, now_ms: int) -> Row:
@@ -27,9 +29,9 @@ def announced(log_id: str, now_ms: int) -> Row:
     return _row(log_id, now_ms + DUE_MS)
 
 
-def buried(log_id: str) -> Row:
-    """Returns the announcement of a log that can't be created any more; it is due at once."""
-    return _row(log_id, _BURIED_MS)
+def buried(log_id: str, now_ms: int) -> Row:
+    """Returns the announcement of a log that can't be created any more, as of `now_ms` (epoch ms); it is due at once."""
+    return _row(log_id, _BURIED_MS - now_ms)
 
 
 def _row(log_id: str, deadline_ms: int) -> Row:

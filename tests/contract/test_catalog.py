@@ -224,10 +224,12 @@ def test_an_announcement_is_due_after_a_day_and_a_buried_one_at_once(ports: Port
     assert list(ports.catalog.due(DUE_MS)) == []
     assert list(ports.catalog.due(DUE_MS + 1)) == [announced("l", 1)]
     for _ in range(2):
-        ports.catalog.put(buried("l"))
-    assert list(ports.catalog.due(0)) == [buried("l")]
+        ports.catalog.put(buried("l", 5))
+    assert list(ports.catalog.due(0)) == [buried("l", 5)]
+    ports.catalog.remove(buried("l", 4))
+    assert list(ports.catalog.due(0)) == [buried("l", 5)], "it was buried again"
     for _ in range(2):
-        ports.catalog.remove(buried("l"))
+        ports.catalog.remove(buried("l", 5))
     assert list(ports.catalog.due(DUE_MS + 1)) == [] and ports.catalog.get(UNBORN, "l") is None
 
 
@@ -246,7 +248,7 @@ def test_a_log_is_born_once_and_only_if_it_is_announced_and_not_buried(ports: Po
         return ports.wal.commit(first, [PutRow(row("n", first.log_id), None), Born(first.log_id)])
 
     assert commit() == GuardRefused(1)
-    ports.catalog.put(buried(first.log_id))
+    ports.catalog.put(buried(first.log_id, 5))
     assert commit() == GuardRefused(1)
     assert ports.wal.newest(first.log_id) is None and ports.catalog.get("streams", "n") is None
     ports.catalog.put(announced(first.log_id, 1))

@@ -269,7 +269,7 @@ def leave_unborn(stream: Indexed) -> str:
     """Leaves what a create leaves that lost the race for its name after it put its payload; returns the id of its log."""
     log, settings = secrets.token_hex(16), stream.pipeline.settings
     stream.pipeline.client("dynamodb").put_item(
-        TableName=settings["HEADRACE_CATALOG_TABLE"], Item=row_item(buried(log))
+        TableName=settings["HEADRACE_CATALOG_TABLE"], Item=row_item(buried(log, 0))
     )
     stream.pipeline.client("s3").put_object(Bucket=settings["HEADRACE_BUCKET"], Key=keys.payload(log, 0, "n"))
     return log

@@ -240,8 +240,9 @@ class BucketLaws(Answers):
         return log_id in model.logs or log_id in model.lost or (UNBORN, log_id) in rows
 
     def after_catalog_remove(self, _: None, row: Row) -> None:
-        """Its objects should be gone by now."""
-        self._forgotten.add(row.log_id)
+        """Its objects should be gone by now, unless it was buried again meanwhile."""
+        if (UNBORN, row.log_id) not in self._world.raw["catalog"].rows:
+            self._forgotten.add(row.log_id)
 
     def excuse_what_stands(self) -> None:
         """A disaster took rows: of what is in the bucket now, no announcement need tell."""

@@ -196,7 +196,9 @@ def payloads_without_age(parts: Any, newest: Entry) -> list[str]:
 
 def forget_unborn(parts: Any, log_id: str) -> int:
     """Removes an announcement alone."""
-    parts.stores.catalog.remove(buried(log_id))
+    row = buried(log_id, parts.now_ms())
+    parts.stores.catalog.put(row)
+    parts.stores.catalog.remove(row)
     return 0
 
 

@@ -129,6 +129,26 @@ def test_an_object_that_came_after_its_log_was_buried_goes_too() -> None:
     assert stored(world) == [] and announced(world) == []
 
 
+def test_an_object_that_came_after_a_sweep_had_listed_the_others_is_left_to_the_next() -> None:
+    """Its create was held up for a day, was refused, and buried the row again before the sweep's delete of it arrived."""
+    world, late, other = start()
+    slow = world.process(other.clock)
+
+    def sweep_until_it_removes() -> None:
+        other.clock.advance(DAY_S)
+        slow.catalog.on("remove", die)
+        with pytest.raises(Dies):
+            swept(slow)
+
+    late.objects.on("put", sweep_until_it_removes)
+    late.wal.on("commit", other.create, call=2)
+    with pytest.raises(Conflict):
+        create_big(late, ttl_ms=1)
+    slow.catalog.target.remove(*slow.catalog.seen[-1][1])
+    assert swept(other).orphans == 2
+    assert stored(world) == [] and announced(world) == []
+
+
 def test_a_sweep_that_meets_a_create_in_the_middle_takes_nothing_from_it() -> None:
     world, late, other = start()
     sweeper = world.process(other.clock)
@@ -148,7 +168,7 @@ def test_a_row_of_a_log_that_was_born_takes_nothing_from_it() -> None:
     """A message of the network that came late, or a catalog that was restored, announces a log that lives."""
     world, one, other = start()
     log_id = create_big(one)
-    one.catalog.put(buried(log_id))
+    one.catalog.put(buried(log_id, 0))
     assert swept(other).orphans == 0
     assert other.read() == [BIG] and announced(world) == []
 
@@ -159,7 +179,7 @@ def test_a_log_that_only_the_bucket_still_knows_keeps_its_objects() -> None:
     log_id = create_big(one)
     world.objects.put(keys.description(log_id), b"{}")
     kept = stored(world)
-    one.catalog.put(buried(log_id))
+    one.catalog.put(buried(log_id, 0))
     world.memory.remove(log_id, [entry.slot for entry in world.entries(log_id)])
     assert swept(other).orphans == 0
     assert stored(world) == kept and announced(world) == []
