@@ -111,9 +111,9 @@ class TopicLog:
         latest_ms = max(latest_ms, max(one.time_ms for one in self.records))
         return any(self.records[offset].time_ms < latest_ms - ttl for ttl in ttls)
 
-    def evicted_at(self, step: int) -> int:
-        """Returns the floor of losses at a step."""
-        return max((floor for at, floor in self.evicted if at <= step), default=0)
+    def evicted_at(self, step: int | None = None) -> int:
+        """Returns the floor of losses at a step, or now."""
+        return max((floor for at, floor in self.evicted if step is None or at <= step), default=0)
 
 
 def size_of(record: Record) -> int:
@@ -327,13 +327,23 @@ class Topics:
             topic.gone[offset] = (LOST, step)
         if after.evict_floor > was.evict_floor:
             topic.evicted.append((step, after.evict_floor))
-            if topic.is_gone(after.evict_floor - 1) not in (LOST, "done"):
+            if not self._is_told(topic, after.evict_floor - 1, entry):
                 self._fails("only losses are told", f"{after.evict_floor - 1} was not lost: {lost}")
         over = 0 < config.cap_records < living - len(lost)
         if entry.kind in ("create", "data") and config.discard == "old" and over and topic.leases is None:
             self._fails("caps hold", f"{living - len(lost)} live, {config.cap_records} may")
         if state.floor < entry.next_offset and topic.gone.get(state.floor, ("",))[0] == DELETED:
             self._fails("the floor is the first record that lives", f"{state.floor} is deleted")
+
+    def _is_told(self, topic: TopicLog, offset: int, entry: Entry) -> bool:
+        """Returns whether readers must learn of a record, or may, since it was done after the lease log was read."""
+        if topic.leases is None or topic.is_gone(offset) != "done":
+            return topic.is_gone(offset) == LOST
+        how, at = topic.leases.done[offset]
+        return how in ("expired", LOST) or at > self._begun(entry)
+
+    def _begun(self, entry: Entry) -> int:
+        return min(map(self._start, entry.request_ids))
 
     def _capped(self, topic: TopicLog, entry: Entry, living: int, lost: int, step: int) -> None:
         """A cap takes no more than it must. Of a queue, jobs that were done since the lease log was read count, too."""
@@ -344,8 +354,7 @@ class Topics:
             return  # by shares of marks
         slack = 0
         if topic.leases is not None:
-            start = min(self._world.ops[int(one.partition(".")[0])].start for one in entry.request_ids)
-            slack = sum(at > start for _, at in topic.leases.done.values())
+            slack = sum(at > self._begun(entry) for _, at in topic.leases.done.values())
         if lost > max(0, living + slack - config.cap_records):
             self._fails(law, f"{lost} of {living} (+{slack}) lost, {config.cap_records} may live")
 
