@@ -340,9 +340,12 @@ class Appender:
             self._commit(which, tickets)
         except BaseException as exc:
             if isinstance(exc, LimitReached) and len(tickets) > 1:  # one that does not fit refuses no other
-                middle = len(tickets) // 2
-                self._commit_batch(which, tickets[:middle])
-                self._commit_batch(which, tickets[middle:])
+                # The smaller ones first: they may fit, and looks for the others take time.
+                ordered, middle = sorted(tickets, key=lambda one: one.request.size), len(tickets) // 2
+                try:
+                    self._commit_batch(which, ordered[:middle])
+                finally:
+                    self._commit_batch(which, ordered[middle:])
                 return
             for ticket in tickets:
                 ticket.settle(error=exc)
@@ -352,7 +355,7 @@ class Appender:
     def _commit(self, which: Which, tickets: Sequence[Ticket]) -> None:
         context, surface = self._context, self._context.surface
         clock, timeout_ms = context.stores.clock, context.stores.settings.append_timeout_ms
-        waited_ms = round((clock.monotonic() - tickets[0].queued) * 1000)
+        waited_ms = round((clock.monotonic() - min(ticket.queued for ticket in tickets)) * 1000)
         if waited_ms > timeout_ms:
             raise Overloaded(f"too many appends wait for this {surface.noun}")
         budget = Budget(clock, max(timeout_ms - waited_ms, _LEAST_BUDGET_MS))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from headrace.clock import SystemClock
-from headrace.errors import HeadraceError, Overloaded
+from headrace.errors import HeadraceError, LimitReached, Overloaded
 from headrace.limits import GROUP_REQUESTS
 from headrace.log.context import Groups, Ticket
 from headrace.streams.values import Appended, CreateRequest
@@ -132,6 +132,26 @@ def test_the_lead_is_handed_over_whatever_becomes_of_a_batch() -> None:
     assert len(ends) == 40
     assert {"done", "ValueError", "Overloaded"} == set(ends)
     assert len(process.read()) == ends.count("done")
+
+
+def test_a_group_over_a_limit_leaves_nobody_waiting_though_a_part_of_it_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    appender, tickets = World().process().logs.appender, [ticket(size) for size in (4, 1, 3, 2)]
+
+    def commit(_: object, some: Sequence[Ticket]) -> None:
+        if len(some) > 2:
+            raise LimitReached("max_total_bytes", 1)
+        if tickets[1] in some:
+            raise MemoryError
+        for one in some:
+            one.settle(ANSWER)
+
+    monkeypatch.setattr(appender, "_commit", commit)
+    with pytest.raises(MemoryError):
+        appender._commit_batch("s", tickets)
+    assert [type(one.error) for one in tickets] == [type(None), MemoryError, type(None), MemoryError]
+    assert [one.answer for one in tickets] == [ANSWER, None, ANSWER, None]
 
 
 def test_refusals_inside_a_batch_reach_those_they_are_for() -> None:

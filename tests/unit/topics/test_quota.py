@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.purge import purge
 from headrace.batch import Batch
-from headrace.errors import HeadraceError, LimitReached, StoreTimeout
+from headrace.errors import HeadraceError, LimitReached, Overloaded, StoreTimeout
 from headrace.log.context import Ticket
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
@@ -26,6 +27,7 @@ from headrace.tables.counters import SHARDS, TOTAL_BYTES, part_of
 from headrace.topics.quota import LEAST, spread, wanted
 from headrace.topics.values import TOPICS, TopicConfig, WriteRequest, topic_of
 from tests.support.clocks import ManualClock
+from tests.support.faults import Faulty
 
 MOST = 1_000_000
 
@@ -85,6 +87,21 @@ def test_a_write_that_does_not_fit_refuses_no_other_of_its_group() -> None:
     assert [isinstance(one.error, LimitReached) for one in tickets] == [False, True, False, False, True]
     assert [one.answer.first_seq for one in tickets if one.answer is not None] == [2, 3, 4]
     assert world.held()[1] == 990_000
+
+
+def test_writes_that_fit_are_not_kept_waiting_by_looks_for_those_that_do_not() -> None:
+    world = World()
+    world.append("a", 900_000)
+    wal = Faulty(world.stores.wal)
+    wal.on("newest", lambda: world.clock.sleep(0.1), times=float("inf"))
+    queues, began = Queues(replace(world.stores, wal=wal)), world.clock.monotonic()  # type: ignore[arg-type]
+    tickets = [
+        Ticket(WriteRequest(records=Batch.of([b"x" * size])), f"id-{number}", began)
+        for number, size in enumerate([600_000] * 60 + [10])
+    ]
+    queues.appender._commit_batch("a", tickets)
+    assert tickets[-1].answer is not None
+    assert {type(one.error) for one in tickets[:-1]} <= {LimitReached, Overloaded}
 
 
 def test_what_was_deleted_has_room_again() -> None:
