@@ -128,7 +128,7 @@ def open_queue(
         raise Overloaded("the queue was created again meanwhile")
     ledger = Ledger(leases, jobs, points, rows, now_ms)
     if ledger.is_ahead:
-        raise Overloaded("the queue was recovered meanwhile")
+        raise Overloaded("the queue was recovered or configured meanwhile")
     feed: Feed | None = requests[0].memo
     if feed is None or not feed.is_of(jobs):
         feed = requests[0].memo = Feed(jobs, ledger.now.cursor, points.ahead)

@@ -78,6 +78,7 @@ class LeaseState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
             cap or the TTL: readers whose picture of the jobs log is older must learn of these, unlike of done jobs.
         kept: an earlier end of the lease log, and the time of the event there (epoch ms): once that is `KEPT_MS` ago, the
             log's floor rises to it, and segments with the events below can be dropped.
+        configured: that of the jobs log (`TopicState.configured`), as of the newest event.
     """
 
     digest: str = ""
@@ -86,6 +87,7 @@ class LeaseState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
     base: Base | None = None
     lapsed: int = 0
     kept: tuple[int, int] = (0, 0)
+    configured: int = 0
 
     def named_objects(self, log_id: str) -> tuple[str, ...]:
         """Returns the key of the snapshot, if there is one."""
@@ -240,8 +242,9 @@ class Ledger:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the lease log knows a later incarnation of the jobs log, whose picture is older then."""
-        return self._stored.incarnation > incarnation_of(self.jobs.config, self.jobs.state)
+        """Whether the lease log knows a later incarnation or configuration of the jobs log, whose picture is older then."""
+        known = (self._stored.incarnation, leases_of(self.leases.state).configured)
+        return known > (incarnation_of(self.jobs.config, self.jobs.state), topic_of(self.jobs.state).configured)
 
     @property
     def at(self) -> int:
@@ -282,6 +285,7 @@ class Ledger:
         point = _Point(end, digest, self.now, self.now.weight)
         self._points.decide(self.leases.log_id, point)
         after, objects = self._store(before, point, ids)
+        after = replace(after, configured=topic_of(self.jobs.state).configured)
         return (
             Draft(
                 self.leases.log_id,

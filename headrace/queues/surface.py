@@ -50,7 +50,7 @@ class QueueSurface(TopicSurface):
         self._find_leases = find_leases
 
     def look_at(self, which: Which) -> tuple[Which, ...]:
-        """Returns, for a lease log, also its jobs log, whose picture is not older."""
+        """Returns, for a lease log, also its jobs log, whose configuration must not be an older one (`open_queue`)."""
         name, role = split(which)
         return (which, name) if role == LEASES else (which,)
 

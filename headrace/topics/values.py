@@ -124,6 +124,7 @@ class TopicState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
         base: the object that names the pages with the others; None if there are none.
         marks: stretches of the log, ascending, from the floor on.
         reserved: bytes that it has reserved of the limit of all topics; 0 while there is none.
+        configured: how often the configuration of a queue has changed.
     """
 
     config: TopicConfig = TopicConfig()
@@ -135,6 +136,7 @@ class TopicState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
     base: RemovedRef | None = None
     marks: tuple[Mark, ...] = ()
     reserved: int = 0
+    configured: int = 0
 
     @classmethod
     def begin(cls, config: LogConfig, state: LogState) -> LogState:
