@@ -37,7 +37,7 @@ from headrace.errors import (
     StoreTimeout,
 )
 from headrace.log.context import Context, Picture, Sized, Ticket, Wakeups
-from headrace.log.join import read_after, verify
+from headrace.log.join import read_since, verify
 from headrace.log.seam import Decision, Draft, NamedObject, Which, split
 from headrace.objects import keys
 from headrace.tables.catalog import PutRow
@@ -366,7 +366,8 @@ class Appender:
         fresh, looks, is_contended = len(warm) < len(logs), self._contended.get(split(which)) or 0, False
         looked = context.pictures.look_all(logs) if fresh else warm
         if looks and not fresh:
-            looked = self._catch_up(warm) or warm
+            caught_up = self._catch_up(warm)
+            looked, fresh = (context.pictures.look_all(logs), True) if caught_up is None else (caught_up, False)
             is_contended = looked[0].newest.slot > warm[0].newest.slot
         while True:
             looked = [self._controls.ensure_alive(one) if context.is_due(one) else one for one in looked]
@@ -388,7 +389,7 @@ class Appender:
         if looks or is_contended:
             self._contended.put(split(which), _LOOKS if is_contended else looks - 1)
         for ticket, answer in zip(tickets, decision.answers, strict=True):
-            ticket.tries = budget.tries + 1
+            ticket.tries = budget.tries + bool(decision.entries)
             if isinstance(answer, HeadraceError):
                 ticket.settle(error=answer)
             else:
@@ -416,12 +417,13 @@ class Appender:
 
     def _catch_up(self, looked: Sequence[Picture]) -> list[Picture] | None:
         """Returns the pictures with the newest one of the first log, which is the one that is written; costs one query.
-        None if that log has ended, or if a commit since then may have changed the other logs, too.
+        None if that log has ended, if a commit since then may have changed the other logs, too, if too much came since
+        then, or if the picture is old by the time of the answer: a dead item may follow it then.
         """
         pictures, (first, *others) = self._context.pictures, looked
         read = pictures.read_time()
-        tail = read_after(self._context.stores.wal, first.row.log_id, first.newest.slot)
-        if tail.newest is None or tail.newest.state.ended:
+        tail = read_since(self._context.stores.wal, first.newest)
+        if tail.newest is None or tail.newest.state.ended or pictures.is_old(first.read):
             return None
         if others and any(entry.kind != "data" for entry in tail.entries[1:]):
             return None

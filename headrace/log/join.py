@@ -89,6 +89,18 @@ def read_after(wal: Wal, log_id: str, known_slot: int) -> Tail:
     return Tail(entries, entries[-1] if page.complete else None)
 
 
+def read_since(wal: Wal, known: Entry) -> Tail:
+    """Reads the chain after an entry, which comes first in it; costs one query. Empty if more than a few came after it.
+
+    The entry must have been known to be valid a short time before the answer: later, dead items may follow it.
+    """
+    page = wal.read(known.log_id, start=known.slot + 1, limit=_VERIFY_ENTRIES)
+    entries = confirmed([known, *page.entries], newest_is_last=page.complete)
+    if not page.complete or entries[0] is not known:
+        return Tail([], None)
+    return Tail(entries, entries[-1])
+
+
 def estimate_entries(records: int, size: int, sample: Tail | None) -> int:
     """Estimates how many entries to request to get `records` records or `size` bytes of data: from a sample of entries, or
     without one as if each had a single record.

@@ -155,9 +155,10 @@ class Reader:
         """
         for ancestor in config.lineage:
             while position < min(ancestor.through, stop) and not page.full:
-                position = self._fill(ancestor.log_id, position, min(ancestor.through, stop), None, page)
+                position, _ = self._fill(ancestor.log_id, position, min(ancestor.through, stop), None, page)
+        sample = self._sample(log_id, config) if end is None else end
         while position < stop and not page.full:
-            position = self._fill(log_id, position, stop, end, page)
+            position, sample = self._fill(log_id, position, stop, end, page, sample)
         return position
 
     def segments(self, log_id: str, position: int, stop: int) -> list[Segment]:
@@ -197,18 +198,31 @@ class Reader:
             found = Tail([], None)  # it was renewed, perhaps as another log: that was not its end
         return found, self._context.head(living), living
 
-    def _fill(self, log_id: str, position: int, stop: int, end: Tail | None, page: Collector) -> int:
+    def _sample(self, log_id: str, config: LogConfig) -> Tail | None:
+        """Returns the newest entry of a log, without its records, as far as this process knows it: others may hold as many
+        records.
+        """
+        picture = self._pictures.warm((config.name, config.role))
+        return Tail([picture.newest], None) if picture is not None and picture.row.log_id == log_id else None
+
+    def _fill(
+        self, log_id: str, position: int, stop: int, end: Tail | None, page: Collector, sample: Tail | None = None
+    ) -> tuple[int, Tail | None]:
         """Adds records of one log to the page, from `position` on and not past `stop`. Returns the position after the
-        last record looked at, which is above `position`. If the record there was dropped, it adds none, and returns where
-        the log begins.
+        last record looked at, which is above `position`, and a sample of the log's entries. If the record there was
+        dropped, it adds none, and returns where the log begins.
+
+        Args:
+            end: as in `fill_all`.
+            sample: entries that tell how many to ask for.
         """
         manifest = self._pictures.manifest(log_id)
         for _ in join.looks(log_id, f"position={position}"):
             if manifest is not None and position < manifest.begin_offset:
-                return manifest.begin_offset
+                return manifest.begin_offset, sample
             if manifest is not None and position < manifest.end_offset:
                 try:
-                    return self._fill_sealed(manifest, position, stop, page)
+                    return self._fill_sealed(manifest, position, stop, page), sample
                 except SegmentMissing:
                     newest = self.refresh_manifest(log_id)
                     if newest is None or newest.generation == manifest.generation:
@@ -218,11 +232,12 @@ class Reader:
             if end is not None and end.covers(position):
                 found = end
             else:
-                limit = None if page.view.selects else join.estimate_entries(page.room_records, page.room_bytes, end)
+                room = page.room_records, page.room_bytes
+                limit = None if page.view.selects else join.estimate_entries(*room, sample)
                 found = join.read_around(self._stores.wal, log_id, position, limit)
             if found.covers(position):
                 try:
-                    return self._fill_tail(found.entries, position, stop, page)
+                    return self._fill_tail(found.entries, position, stop, page), found
                 except PayloadTrimmed:
                     pass  # published and trimmed since we looked
             end = None

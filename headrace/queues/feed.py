@@ -1,8 +1,8 @@
 """The jobs' records for one decision: read in stretches, and kept while the decision is repeated.
 
 Fresh jobs are read ahead, since each worker that takes one job would else read the whole batch that it came in. They serve
-the next decisions of this process: a record never changes while its log keeps its incarnation. The more jobs this process
-takes without others between them, the further it reads ahead.
+the next decisions of this process: a record never changes while its log keeps its incarnation. The more of them it uses
+itself, the further it reads ahead next time; what other processes use is read in vain.
 """
 
 from __future__ import annotations
@@ -17,33 +17,52 @@ from headrace.wal.state import incarnation_of
 
 MAX_READS = 64  # stretches that one decision reads; jobs that were given back can lie anywhere
 FEED_BYTES = 32 * 1024 * 1024  # that one decision reads: a group of claims answers from it
-AHEAD_RECORDS = 32  # some 40 KB of entries in one query, if each has one job
+MOST_AHEAD = 1024  # jobs
 AHEAD_BYTES = 512 * 1024
+_FIRST_AHEAD = 32  # some 40 KB of entries in one query, if each has one job
+_FIRST_BYTES = 64 * 1024
 _REMEMBERED_BYTES = 16 * 1024 * 1024  # of jobs of one process
+
+
+class Page:
+    """Consecutive jobs that were read at once.
+
+    Attributes:
+        records: the jobs, ascending.
+        used: how many of them this process has asked for.
+    """
+
+    def __init__(self, records: list[Record]) -> None:
+        self.records = records
+        self.used = 0
+        self._last = -1
+
+    def find(self, offset: int) -> Record | None:
+        """Returns the job at an offset, which is then used; None if it is not in the page."""
+        place = offset - self.records[0].offset if self.records else -1
+        if not 0 <= place < len(self.records):
+            return None
+        if offset > self._last:  # fresh jobs are asked for in their order
+            self._last = offset
+            self.used += 1
+        return self.records[place]
 
 
 class Ahead:
     """The fresh jobs that a process has read last, by jobs log. Thread-safe."""
 
     def __init__(self) -> None:
-        self._pages: Bounded[tuple[str, int], list[Record]] = Bounded(
-            _REMEMBERED_BYTES, weigh=lambda page: sum(200 + size_of(record) for record in page)
+        self._pages: Bounded[tuple[str, int], Page] = Bounded(
+            _REMEMBERED_BYTES, weigh=lambda page: sum(200 + size_of(record) for record in page.records)
         )
 
-    def of(self, log: tuple[str, int]) -> list[Record]:
+    def of(self, log: tuple[str, int]) -> Page:
         """Returns the jobs that were read last of a log, given its id and incarnation."""
-        return self._pages.get(log) or []
+        return self._pages.get(log) or Page([])
 
-    def put(self, log: tuple[str, int], page: list[Record]) -> None:
+    def put(self, log: tuple[str, int], page: Page) -> None:
         """Notes jobs that were read."""
         self._pages.put(log, page)
-
-    def plan(self, log: tuple[str, int], offset: int) -> int:
-        """Returns how many jobs are worth reading from an offset on."""
-        page = self.of(log)
-        if page and page[-1].offset + 1 == offset and 2 * sum(map(size_of, page)) <= AHEAD_BYTES:
-            return max(AHEAD_RECORDS, 2 * len(page))
-        return AHEAD_RECORDS
 
 
 class Feed:
@@ -59,7 +78,8 @@ class Feed:
         self.log = _identity(jobs)
         self._cursor = cursor
         self._ahead = ahead
-        self._records = {record.offset: record for record in ahead.of(self.log)}
+        self._page = ahead.of(self.log)
+        self._records: dict[int, Record] = {}
         self._reads = 0
         self.left = FEED_BYTES
 
@@ -81,23 +101,39 @@ class Feed:
             Overloaded: the record was dropped since the log was looked at.
         """
         record = self._records.get(offset)
+        if record is None and (record := self._page.find(offset)) is not None:
+            self._records[offset] = record  # for the answer: the page may be another by then
         if record is not None:
             return record
         if self._reads >= MAX_READS or self.left <= 0:
             return None
         self._reads += 1
         is_fresh = offset >= self._cursor
-        planned = self._ahead.plan(self.log, offset) if is_fresh else 0
+        planned = self._plan(offset, jobs) if is_fresh else 0
         count = max(1, min(max(wanted, planned), jobs.state.next_offset - offset))
-        page = rows.page(jobs.row, offset, count, min(self.left, AHEAD_BYTES) if planned > wanted else self.left)
+        room = min(self.left, AHEAD_BYTES) if planned > wanted else self.left
+        page = Page(rows.page(jobs.row, offset, count, room))
+        self.left -= sum(map(size_of, page.records))
         if is_fresh:
             self._ahead.put(self.log, page)
-        self.left -= sum(map(size_of, page))
-        self.keep(page)
-        record = self._records.get(offset)
+            self._page = page
+        else:
+            self.keep(page.records)
+        record = page.find(offset)
         if record is None:
             raise Overloaded("jobs of this queue were dropped meanwhile")
+        self._records[offset] = record
         return record
+
+    def _plan(self, offset: int, jobs: Look) -> int:
+        """Returns how many fresh jobs are worth reading from an offset on: few that are small on average, or twice as many
+        as this process has used of those before them.
+        """
+        mean = max(1, jobs.state.total_bytes // max(1, jobs.state.next_offset - jobs.row.config.base_offset))
+        last, first = self._page, min(_FIRST_AHEAD, _FIRST_BYTES // mean)
+        if last.records and last.records[-1].offset + 1 == offset:
+            return max(first, min(2 * last.used, MOST_AHEAD, AHEAD_BYTES // mean))
+        return first
 
 
 def _identity(jobs: Look) -> tuple[str, int]:

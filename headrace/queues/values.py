@@ -50,7 +50,7 @@ class Claimed(NamedTuple):
     jobs: list[Job]
     ready: int
     dead: int = 0
-    tries: int = 1
+    tries: int = 0
 
 
 class SettleRequest(NamedTuple):
@@ -75,4 +75,4 @@ class Settled(NamedTuple):
     in_flight: int
     deadlines: dict[int, int]
     durable: bool = False
-    tries: int = 1
+    tries: int = 0

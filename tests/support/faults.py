@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import StoreTimeout
+from headrace.wal import Page
 
 
 @dataclass
@@ -84,3 +85,15 @@ class Faulty:
             return answer
 
         return call
+
+
+class CountedEntries(Faulty):
+    """A write-ahead log that counts the entries that its reads return."""
+
+    entries = 0
+
+    def read(self, log_id: str, **what: Any) -> Page:
+        """Reads, and counts."""
+        page: Page = self.target.read(log_id, **what)
+        self.entries += len(page.entries)
+        return page

@@ -10,6 +10,7 @@ import pytest
 from headrace.queues import verbs
 from headrace.topics.values import DiffRequest, Gap, Match, TopicConfig
 from tests.support.clocks import ManualClock
+from tests.support.faults import CountedEntries
 from tests.unit.queues.world import Process, World, seqs
 
 # What a `/work` stream asks before it claims: the newest leases, and not the jobs log.
@@ -131,3 +132,38 @@ def test_a_delete_of_many_scattered_jobs_is_many_small_events(monkeypatch: pytes
     removals = [event for event in map(msgspec.json.decode, process.leases()[1]) if event["event"] == "remove"]
     assert [len(event["jobs"]) for event in removals] == [4] * 5
     assert process.counts() == (9, 1, 0, 10)
+
+
+def _contended() -> tuple[Process, Process]:
+    """Returns two processes of which the first has just met the second at a queue with many jobs."""
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=100)
+    for process in (one, two, one):
+        process.claim("a")
+    return one, two
+
+
+def test_a_process_that_looks_first_reads_only_what_came_since() -> None:
+    one, two = _contended()
+    two.claim("a")
+    one.wal.target = counted = CountedEntries(one.wal.target)
+    assert (one.claim("a").tries, counted.entries) == (1, 1)
+
+
+def test_a_process_that_looks_first_and_is_far_behind_looks_afresh_and_keeps_its_slot() -> None:
+    one, two = _contended()
+    for _ in range(70):
+        two.claim("a")
+    commits, looks = one.wal.calls["commit"], one.catalog.calls["get"]
+    assert one.claim("a").tries == 1
+    assert (one.wal.calls["commit"] - commits, one.catalog.calls["get"] - looks) == (1, 1)
+
+
+def test_a_process_that_pauses_while_it_looks_believes_nothing_that_follows_its_picture() -> None:
+    one, two = _contended()
+    two.claim("a")
+    one.wal.on("read", lambda: one.clock.advance(3600), after=True)
+    looks = one.catalog.calls["get"]
+    assert one.claim("a").tries == 1
+    assert one.catalog.calls["get"] - looks == 1

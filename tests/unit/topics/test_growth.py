@@ -15,7 +15,7 @@ from headrace.settings import Settings
 from headrace.topics.removed import PAGE_RUNS
 from headrace.topics.values import Match, WriteRequest
 from headrace.topics.verbs import Topics
-from tests.support.faults import Faulty
+from tests.support.faults import CountedEntries, Faulty
 from tests.unit.sealer.world import World
 from tests.unit.topics.world import put, read
 
@@ -112,3 +112,24 @@ def test_a_delete_costs_the_same_however_much_a_topic_holds(is_sealed: bool) -> 
 
 def test_the_larger_topic_has_several_pages_of_removed_records() -> None:
     assert SIZES[0] * 4 // 10 < PAGE_RUNS < SIZES[1] * 4 // 10 // 2
+
+
+def test_a_page_of_large_batches_reads_few_entries() -> None:
+    world = World()
+    wal = CountedEntries(world.wal)
+    topics = Topics(replace(world.stores, wal=wal))
+    put(topics, "t")
+    for _ in range(100):
+        topics.append("t", WriteRequest(records=Batch.of([b"1"] * 100)))
+    context = topics._context
+    row = context.pictures.row("t")
+    for position in (0, 5_000, 5_050, 9_900):
+        wal.entries = 0
+        assert len(context.page(row, position, 100, 2**20)) == 100
+        assert wal.entries <= 5
+    for number in range(40):
+        topics.append("t", WriteRequest(records=Batch.of([b"%d" % number])))
+    topics.append("t", WriteRequest(records=Batch.of([b"1"] * 100)))
+    wal.entries = 0
+    assert len(context.page(row, 10_000, 40, 2**20)) == 40, "the newest entry has more records than those before it"
+    assert wal.entries <= 4 + 38 + 1
