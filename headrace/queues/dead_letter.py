@@ -7,6 +7,7 @@ that topic takes no records, because it is full or absent and not to be created,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,7 +17,7 @@ from headrace.log.control import Asked
 from headrace.log.seam import Decision, Ids, Look, Request, Rows
 from headrace.queues import events
 from headrace.queues.decide import Queue, doomed, open_queue, pick
-from headrace.queues.feed import FEED_BYTES, size_of
+from headrace.queues.feed import size_of
 from headrace.queues.ledger import Points
 from headrace.queues.projection import Projection
 from headrace.topics.configure import FirstWrite, decide_first_write
@@ -25,10 +26,30 @@ from headrace.topics.runs import Runs
 from headrace.topics.values import WriteRequest
 
 MOST = 256  # jobs of one commit
-MOST_BYTES = 4 * 1024 * 1024
+MOST_BYTES = 4 * 1024 * 1024  # of these, and about as many are read for it
+PAUSE_MS = 5_000  # after a try that moved none of the jobs that it read
 
 _meta = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encode = msgspec.json.Encoder().encode
+
+
+class Buried(NamedTuple):
+    """The answer to a burial: how many jobs move, and the offset after the last one that it looked at; 0 for none."""
+
+    moved: int
+    end: int = 0
+
+
+class Vain(NamedTuple):
+    """A burial that moved none of the jobs that it looked at.
+
+    Attributes:
+        end: the offset after the last of them, where the next try goes on.
+        until_ms: when that may be (epoch ms), so that claims do not read the same jobs again and again.
+    """
+
+    end: int
+    until_ms: int
 
 
 class Burial:
@@ -37,37 +58,40 @@ class Burial:
     Attributes:
         topics: decides the append to the dead-letter topic.
         limit: how many topics there may be, if that topic is to be created; 0 for any number.
+        start: the offset from which on jobs are looked at; from the first one on if none is there.
     """
 
-    def __init__(self, topics: TopicSurface, points: Points, limit: int) -> None:
-        self.topics, self.limit = topics, limit
+    def __init__(self, topics: TopicSurface, points: Points, limit: int, start: int) -> None:
+        self.topics, self.limit, self.start = topics, limit, start
         self._points = points
 
     def decide(
         self, logs: Sequence[Look | None], requests: Sequence[Request], rows: Rows, now_ms: int, ids: Ids
     ) -> Decision:
         """Decides: `logs` are the queue's lease log and jobs log, and the dead-letter topic (None if there is none). The
-        answer is how many jobs move. If the topic does not take all, only the smallest one is tried, so that those for
-        which it never has room hold up no others.
+        answer is a `Buried`. If the topic does not take all, only the smallest one is tried, so that those for which it
+        never has room hold up no others.
         """
         gone: list[int] = []
-        for room in (MOST_BYTES, FEED_BYTES):
+        end = 0
+        for is_alone in (False, True):
             queue = open_queue(logs[:2], requests, self._points, rows, now_ms)
-            records, gone = take(queue, room)
-            if room != MOST_BYTES:
+            records, gone = take(queue, self.start)
+            end = records[-1].offset + 1 if records else 0
+            if is_alone:
                 records = sorted(records, key=size_of)[:1]
             forget(queue, gone)
             written = self._write(queue, bury(queue, records), logs[2], rows, now_ms, ids) if records else None
             if written is not None and not isinstance(written.answers[0], HeadraceError):
                 draft, objects = queue.ledger.draft(ids, ())
                 entries = (draft, *written.entries)
-                return Decision((len(records),), entries, written.guards, (*objects, *written.objects))
+                return Decision((Buried(len(records), end),), entries, written.guards, (*objects, *written.objects))
         if gone:
             queue = open_queue(logs[:2], requests, self._points, rows, now_ms)
             forget(queue, gone)
             draft, objects = queue.ledger.draft(ids, (0,))
-            return Decision((0,), (draft,), (), objects)
-        return Decision((0,))
+            return Decision((Buried(0, end),), (draft,), (), objects)
+        return Decision((Buried(0, end),))
 
     def _write(
         self, queue: Queue, records: Batch, look: Look | None, rows: Rows, now_ms: int, ids: Ids
@@ -86,16 +110,19 @@ class Burial:
             return Decision((error,))
 
 
-def take(queue: Queue, room: int) -> tuple[list[Record], list[int]]:
-    """Returns the records of jobs that are to move, at most `MOST` of them and `room` bytes; and the offsets of jobs before
-    them that would have moved, but whose TTL is over.
+def take(queue: Queue, start: int) -> tuple[list[Record], list[int]]:
+    """Returns the records of jobs that are to move, at most `MOST` of them and `MOST_BYTES`; and the offsets of jobs before
+    them that would have moved, but whose TTL is over. They begin at offset `start` if there are any from there on.
     """
-    offsets = (offset for first, end in doomed(queue.ledger.now, queue.config) for offset in range(first, end))
-    return pick(queue, offsets, MOST, room)
+    jobs = doomed(queue.ledger.now, queue.config)
+    jobs = jobs.within(start, queue.ledger.end) or jobs
+    queue.feed.left = min(queue.feed.left, MOST_BYTES)
+    return pick(queue, (offset for first, end in jobs for offset in range(first, end)), MOST, MOST_BYTES)
 
 
 def forget(queue: Queue, gone: list[int]) -> None:
     """Adds the event that these jobs have expired. Otherwise those before a job that waits would hold it up."""
+    queue.ledger.lapse(gone)
     if gone:
         queue.ledger.add(events.Remove(at=queue.ledger.at, jobs=Runs.of_offsets(gone).flat()))
 

@@ -18,7 +18,7 @@ from headrace.log.seam import Look
 from headrace.log.stores import Stores
 from headrace.queues.cohort import Waiting
 from headrace.queues.configure import Configuring, find_queue
-from headrace.queues.dead_letter import Burial
+from headrace.queues.dead_letter import PAUSE_MS, Burial, Buried, Vain
 from headrace.queues.decide import Claim, Dealing, Joined, Release, Settle, Taken
 from headrace.queues.events import lease_id
 from headrace.queues.forget import Forgetting
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 _ERASED_RUNS = 10_000  # of jobs in one event: some 160 KB
 _WAIT_LOOK_MS = 1_000  # an append to a queue is late by at most so much
-_WAITS = 4096  # queues of one process
+_REMEMBERED = 4096  # queues of one process
 _LOOKS = 16  # at a window that is open yet, though this process has waited for its end: clocks differ
 
 
@@ -69,7 +69,8 @@ class Queues(Topics):
         """Creates the verbs. If `run_cache` is None, a cache in memory is created."""
         self._queues = QueueSurface(self._find_leases)
         super().__init__(stores, run_cache, self._queues)
-        self._waits_looked_at: Bounded[str, int] = Bounded(_WAITS)
+        self._waits_looked_at: Bounded[str, int] = Bounded(_REMEMBERED)
+        self._vain: Bounded[str, Vain] = Bounded(_REMEMBERED)
 
     # What workers ask.
 
@@ -236,19 +237,26 @@ class Queues(Topics):
         return taken.claimed._replace(dead=dead, tries=tries)
 
     def _bury(self, name: str, topic: str) -> int:
-        """Moves jobs to the dead-letter topic. Returns how many; a failure leaves them for a later claim."""
-        burial = Burial(self._queues, self._queues.points, self._stores.settings.max_topics)
+        """Moves jobs to the dead-letter topic. Returns how many; a failure leaves them for a later claim. After a try in
+        vain it does nothing for a while.
+        """
+        vain, now_ms = self._vain.get(name) or Vain(0, 0), self._stores.clock.now_ms()
+        if now_ms < vain.until_ms:
+            return 0
+        burial = Burial(self._queues, self._queues.points, self._stores.settings.max_topics, vain.end)
 
         def find(controls: Controls) -> Found:
             queue, dead = controls.find_living((name, LEASES), name), controls.find_any(topic)
             return Found((*queue.pictures, *dead.pictures), min(queue.read, dead.read))
 
         try:
-            moved: int = self.control((name, LEASES), find, burial.decide, topic, name, topic)
+            buried: Buried = self.control((name, LEASES), find, burial.decide, topic, name, topic)
         except (HeadraceError, StoreError) as exc:
             _log.warning("jobs wait for the dead-letter topic: queue=%s topic=%s reason=%r", name, topic, exc)
             return 0
-        return moved
+        if buried.end and not buried.moved:
+            self._vain.put(name, Vain(buried.end, now_ms + PAUSE_MS))
+        return buried.moved
 
     def _forget_done(self, name: str) -> None:
         """Raises the floor of the jobs log past done jobs; if that fails, a later ack does it."""
@@ -290,22 +298,19 @@ class Queues(Topics):
         )
         return configured
 
-    def _erase(self, name: str, request: EraseRequest) -> Erased:
+    def _erase(self, name: str, request: EraseRequest) -> Iterator[Erased]:
         if topic_of(request.found.state).config.type != "queue":
-            return super()._erase(name, request)
+            yield from super()._erase(name, request)
+            return
         removal, which = Removal(self._queues.points), (name, LEASES)
-        parts = list(request.victims.parts(_ERASED_RUNS)) or [NONE]
-        answers: list[Erased] = [
-            self.control(
+        for part in list(request.victims.parts(_ERASED_RUNS)) or [NONE]:
+            yield self.control(
                 which,
                 lambda controls: controls.find_living(which, name),
                 removal.decide,
                 request._replace(victims=part),
                 name,
             )
-            for part in parts
-        ]
-        return answers[-1]._replace(deleted=sum(answer.deleted for answer in answers))
 
     # Who holds what.
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from headrace.batch import Record
 from headrace.clock import Bounded, Threads
-from headrace.errors import HeadraceError, InvalidRequest, StoreError
+from headrace.errors import Damaged, HeadraceError, InvalidRequest, OutcomeUnknown, StoreError
 from headrace.index.fetching import RunCache
 from headrace.log.logs import Log
 from headrace.log.requests import Head, RecordsPage
@@ -137,6 +137,8 @@ class Topics(Log):
 
         Raises:
             InvalidRequest: there is no condition.
+            OutcomeUnknown: as in an append; also if some were deleted before another error came. Then it may be repeated,
+                and deletes and counts the rest.
         """
         if before_seq is None and match is None:
             raise InvalidRequest("a delete needs before_seq or match")
@@ -146,16 +148,28 @@ class Topics(Log):
             if before_seq is not None:
                 end = min(end, max(before_seq - 1, 0))
             deleted, answer = 0, None
-            for part in victims_of(self, head, match, end):
-                answer = self._erase(name, part)
-                deleted += answer.deleted
-            if answer is None:
-                answer = self._erase(name, EraseRequest(head, NONE, lambda *_: 0))
+            parts = self._victims(head, match, end)
+            try:
+                for answer in chain.from_iterable(self._erase(name, part) for part in parts):
+                    deleted += answer.deleted
+            except Damaged:
+                raise
+            except (HeadraceError, StoreError) as exc:
+                if deleted:  # most errors say that nothing was written
+                    raise OutcomeUnknown() from exc
+                raise
+            assert answer is not None, "there is one part at least"
             return answer._replace(deleted=deleted)
 
-    def _erase(self, name: str, request: EraseRequest) -> Erased:
-        erased: Erased = self.control(name, lambda controls: controls.find_living(name), decide_erase, request)
-        return erased
+    def _victims(self, head: Head, match: Match | None, end: int) -> Iterator[EraseRequest]:
+        """Yields the parts of a delete; an empty one if there is nothing to delete."""
+        parts = victims_of(self, head, match, end)
+        yield next(parts, EraseRequest(head, NONE, lambda *_: 0))
+        yield from parts
+
+    def _erase(self, name: str, request: EraseRequest) -> Iterator[Erased]:
+        """Deletes a part, perhaps by several commits. Yields what each of them deleted."""
+        yield self.control(name, lambda controls: controls.find_living(name), decide_erase, request)
 
     def remove(self, name: str, *, if_empty: bool = False) -> bool:
         """Deletes a topic with all its records. Returns False if there is none. Raises NotEmpty if it must be empty and is

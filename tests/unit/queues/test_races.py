@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled
 from headrace.queues import verbs
 from headrace.topics.values import DiffRequest, Gap, Match, TopicConfig
 from tests.support.clocks import ManualClock
@@ -167,3 +168,18 @@ def test_a_process_that_pauses_while_it_looks_believes_nothing_that_follows_its_
     looks = one.catalog.calls["get"]
     assert one.claim("a").tries == 1
     assert one.catalog.calls["get"] - looks == 1
+
+
+def test_a_delete_that_ends_after_some_of_its_commits_may_have_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verbs, "_ERASED_RUNS", 2)
+    process = World().process()
+    process.create()
+    process.produce(*[b"1"] * 20, key=["odd", "even"] * 10)
+    process.wal.fail("commit", StoreThrottled, call=3, times=100)
+    with pytest.raises(OutcomeUnknown):
+        process.queues.erase("q", None, Match("odd"))
+    with pytest.raises(Overloaded):
+        process.queues.erase("q", None, Match("odd"))
+    process.wal.heal()
+    assert process.counts()[3] == 16
+    assert process.queues.erase("q", None, Match("odd")).deleted == 6, "a repeat deletes and counts the rest"

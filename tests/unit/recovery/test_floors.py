@@ -140,7 +140,7 @@ def test_a_delete_does_not_touch_what_a_recovered_log_has_where_its_victims_were
     world.recover()
     topics = Queues(world.stores)
     topics.append("t", WriteRequest(records=Batch.of([b"other"], key="b")))
-    erased = topics._erase("t", EraseRequest(head, Runs.of([(1, 2)]), lambda *_: 1))
+    (erased,) = topics._erase("t", EraseRequest(head, Runs.of([(1, 2)]), lambda *_: 1))
     assert (erased.deleted, erased.live) == (0, 2)
 
 

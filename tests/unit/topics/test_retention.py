@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from headrace.batch import Batch, Record
+from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled
 from headrace.log.control import Asked
 from headrace.log.requests import Head
 from headrace.log.seam import Look, Rows
@@ -223,6 +224,24 @@ def test_a_delete_of_very_many_is_done_in_parts(match: Match | None, monkeypatch
     write(topics, "t", *[b"x" * number for number in range(20)], tag="a")
     assert topics.erase("t", 12, match) == (11, 20, 12, 9, sum(range(11, 20)))
     assert wal.calls["commit"] == 1 + 4
+
+
+@pytest.mark.parametrize("match", [None, Match("a")])
+def test_a_delete_in_parts_that_fails_later_may_have_written(
+    match: Match | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erase, "_PART", 3)
+    stores = memory_stores()
+    wal = Faulty(stores.wal)
+    topics = Topics(replace(stores, wal=wal, clock=ManualClock()))
+    write(topics, "t", *[b"x"] * 20, tag="a")
+    wal.fail("commit", StoreThrottled, call=3, times=100)
+    with pytest.raises(OutcomeUnknown):
+        topics.erase("t", 12, match)
+    with pytest.raises(Overloaded):
+        topics.erase("t", 12, match)
+    wal.heal()
+    assert topics.erase("t", 12, match).deleted == 11 - 6, "a repeat deletes and counts the rest"
 
 
 def test_newer_removed_runs_join_those_of_the_object(topics: Topics) -> None:
