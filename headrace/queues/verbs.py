@@ -151,19 +151,12 @@ class Queues(Topics):
         with self.in_time():
             return self._now(name).due_ms
 
-    def oldest_wait_ms(self, name: str) -> int | None:
-        """Returns the age of the oldest live job that was never delivered (ms). The caller has just appended to the queue.
-        None if there is none, the topic is no queue, a store fails, or this process looked within a fifth of the seal age.
-        Costs one query, and a read of that job if it is another one than before.
-        """
-        picture, now_ms = self._context.pictures.warm(name), self._stores.clock.now_ms()
-        if picture is None or topic_of(picture.state).config.type != "queue":
-            return None
+    def _oldest_wait_ms(self, name: str, look: Look) -> int | None:
+        now_ms = self._stores.clock.now_ms()
         if now_ms - (self._waits_looked_at.get(name) or 0) < self._stores.settings.seal_age_ms // 5:
             return None
         self._waits_looked_at.put(name, now_ms)
         with suppress(HeadraceError, StoreError), within_deadline(_WAIT_LOOK_MS):
-            look = self._context.look_at(picture)
             now = self._at(look, self._leases_of(name, look))
             head = Head(look.log_id, look.config, look.state, None)
             state = self._living(head, now.hidden, now_ms, wanted=0)

@@ -83,6 +83,10 @@ class Topics(Log):
         """Returns what a queue knows of its jobs; nothing of a log."""
         return Hidden()
 
+    def _oldest_wait_ms(self, name: str, look: Look) -> int | None:  # noqa: ARG002
+        """Returns what `oldest_wait_ms` does, of a queue."""
+        return None
+
     # What changes topics.
 
     def put(self, name: str, config: TopicConfig, *, limit: int = 0) -> Configured:
@@ -271,6 +275,16 @@ class Topics(Log):
             records, position, examined = self._collect(page, begin.start, gone, request)
             earliest = min(gone.live_at(state.floor), page.end)
             return DiffPage(records, position, page.end, earliest + 1, begin.gap, examined)
+
+    def oldest_wait_ms(self, name: str) -> int | None:
+        """Returns the age of the oldest live job that was never delivered (ms). The caller has just appended to the queue.
+        None if there is none, the topic is no queue, a store fails, or this process looked within a fifth of the seal age.
+        Costs one query, and a read of that job if it is another one than before.
+        """
+        picture = self._context.pictures.warm(name)
+        if picture is None or topic_of(picture.state).config.type != "queue":
+            return None
+        return self._oldest_wait_ms(name, self._context.look_at(picture))
 
     def gone(self, name: str, head: Head) -> Runs:
         """Returns the records that no reader gets any more: deleted, lost to a cap or the TTL or, in a queue, done."""
