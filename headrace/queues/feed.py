@@ -7,7 +7,9 @@ itself, the further it reads ahead next time; what other processes use is read i
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
+from operator import attrgetter
 
 from headrace.batch import Record
 from headrace.clock import Bounded
@@ -22,10 +24,11 @@ AHEAD_BYTES = 512 * 1024
 _FIRST_AHEAD = 32  # some 40 KB of entries in one query, if each has one job
 _FIRST_BYTES = 64 * 1024
 _REMEMBERED_BYTES = 16 * 1024 * 1024  # of jobs of one process
+_OFFSET = attrgetter("offset")
 
 
 class Page:
-    """Consecutive jobs that were read at once.
+    """Jobs that were read at once: consecutive ones, but for those that were dropped meanwhile.
 
     Attributes:
         records: the jobs, ascending.
@@ -39,8 +42,8 @@ class Page:
 
     def find(self, offset: int) -> Record | None:
         """Returns the job at an offset, which is then used; None if it is not in the page."""
-        place = offset - self.records[0].offset if self.records else -1
-        if not 0 <= place < len(self.records):
+        place = bisect_left(self.records, offset, key=_OFFSET)  # jobs that were dropped meanwhile are left out
+        if place == len(self.records) or self.records[place].offset != offset:
             return None
         if offset > self._last:  # fresh jobs are asked for in their order
             self._last = offset

@@ -25,13 +25,15 @@ def test_a_job_that_was_dropped_since_the_look_is_no_job_of_another_offset() -> 
 
     class Rows:
         def page(self, *_: object) -> list[Record]:
-            return [Record(7, 0, None, b"{}"), Record(8, 0, None, b"{}")]
+            return [Record(3, 0, None, b"{}"), Record(7, 0, None, b"{}"), Record(8, 0, None, b"{}")]
 
     rows: Any = Rows()
-    with pytest.raises(Overloaded):
-        feed.at(5, 2, jobs, rows)
-    found = feed.at(7, 1, jobs, rows)
-    assert found is not None and found.offset == 7
+    for offset in (2, 4, 5):  # the page is kept for the second, and read again
+        with pytest.raises(Overloaded):
+            feed.at(offset, 2, jobs, rows)
+    for offset in (3, 7, 8):
+        found = feed.at(offset, 1, jobs, rows)
+        assert found is not None and found.offset == offset
 
 
 class Page(list[Record]):
