@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -188,17 +189,17 @@ def live_in_topics(server: DevServer) -> None:
     """The life of topics and queues: written under keys, deleted by tag, claimed, acked, streamed, listed, sealed."""
     with httpx.Client(base_url=f"{server.url}/v0/topics/", timeout=30) as http:
 
-        def ask(path: str, **body: object) -> dict[str, object]:
+        def ask(path: str, **body: object) -> dict[str, Any]:
             answer = http.post(path, json=body)
             assert answer.is_success, answer.text
-            found: dict[str, object] = answer.json()
+            found: dict[str, Any] = answer.json()
             return found
 
         records = [{"data": number, "tag": f"t{number % 2}"} for number in range(600)]
         for _ in range(2):
             ask("notes", records=records, idempotency_key="first")
         ask("notes/delete", match="t1")  # so many runs that they are an object
-        assert len(ask("notes/diff")["records"]) == 256  # type: ignore[arg-type]
+        assert len(ask("notes/diff")["records"]) == 256
         assert http.get("notes").is_success
         assert http.get("../topics").is_success
         assert http.put("jobs", json={"type": "queue", "dead_letter": "dead", "max_deliveries": 1}).is_success
@@ -209,8 +210,8 @@ def live_in_topics(server: DevServer) -> None:
         for number in range(40):
             node = f"{number}-{'w' * 60}"
             claimed = ask("jobs/claim", node=node, max=3, lease_ms=LEASE_MS)["claimed"]
-            ask("jobs/ack", node=node, seqs=[claimed[1]["$seq"]])  # type: ignore[index]
-            ask("jobs/nack", node=node, seqs=[claimed[0]["$seq"]])  # type: ignore[index]
+            ask("jobs/ack", node=node, seqs=[claimed[1]["$seq"]])
+            ask("jobs/nack", node=node, seqs=[claimed[0]["$seq"]])
     with stores_of(server.state) as stores:
         rows = {name: stores.catalog.get(TOPICS, name) for name in ("notes", "jobs")}
         logs = [log.log_id for row in rows.values() if row is not None for log in row.logs]

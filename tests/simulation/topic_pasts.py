@@ -6,9 +6,10 @@ then on; and a dead job may have left only one of its queue and the dead-letter 
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.topics.values import LEASES, TOPICS, topic_of
 from tests.simulation.queues import LeaseLog
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
     from tests.simulation.topics import TopicLog
     from tests.simulation.world import World
 
+Known = TypeVar("Known", "TopicLog", LeaseLog)
+
 
 def remember(log: LogModel) -> None:
     """Keeps what is known of a topic or a lease log after its newest entry."""
     if log.config.role != LEASES:
-        log.pasts.append(_topic(log.topic))
+        log.pasts.append(_copied(log.topic))
     else:
-        log.pasts.append(_queue(log.queue) if log.queue is not None else None)
+        log.pasts.append(_copied(log.queue) if log.queue is not None else None)
 
 
 def go_back(world: World, log: LogModel, index: int) -> None:
@@ -34,10 +37,10 @@ def go_back(world: World, log: LogModel, index: int) -> None:
     log.pasts = log.pasts[: index + 1]
     past = log.pasts[-1]
     if log.config.role == LEASES:
-        log.queue = _queue(past) if isinstance(past, LeaseLog) else None
+        log.queue = _copied(past) if isinstance(past, LeaseLog) else None
         return
     assert past is not None and not isinstance(past, LeaseLog), "it is a topic's"
-    log.topic = _topic(past)
+    log.topic = _copied(past)
     rows = world.raw["producers"].keys
     log.topic.keys = {
         key: one for key, one in log.topic.keys.items() if (log.log_id, sha256(key.encode()).hexdigest()) in rows
@@ -76,24 +79,7 @@ def join_again(world: World) -> None:
     queues.arrived = {job: one for job, one in arrived.items() if job in buried}
 
 
-def _topic(topic: TopicLog) -> TopicLog:
-    return replace(
-        topic,
-        records=list(topic.records),
-        gone=dict(topic.gone),
-        configs=list(topic.configs),
-        evicted=list(topic.evicted),
-        keys=dict(topic.keys),
-        key_history=list(topic.key_history),
-    )
-
-
-def _queue(queue: LeaseLog) -> LeaseLog:
-    return replace(
-        queue,
-        held=dict(queue.held),
-        back=dict(queue.back),
-        done=dict(queue.done),
-        touched=dict(queue.touched),
-        history=list(queue.history),
-    )
+def _copied(one: Known) -> Known:
+    """Returns what is known with lists and tables of its own."""
+    own = {name: copy(value) for name, value in vars(one).items() if isinstance(value, (dict, list))}
+    return replace(one, **own)

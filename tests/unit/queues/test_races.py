@@ -9,6 +9,9 @@ import pytest
 
 from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled
 from headrace.queues import verbs
+from headrace.queues.ledger import MAX_EVENTS
+from headrace.queues.values import SettleRequest
+from headrace.topics.errors import TopicNotFound
 from headrace.topics.values import DiffRequest, Gap, Match, TopicConfig
 from tests.support.clocks import ManualClock
 from tests.support.faults import CountedEntries
@@ -183,3 +186,86 @@ def test_a_delete_that_ends_after_some_of_its_commits_may_have_written(monkeypat
     process.wal.heal()
     assert process.counts()[3] == 16
     assert process.queues.erase("q", None, Match("odd")).deleted == 6, "a repeat deletes and counts the rest"
+
+
+def test_a_delete_does_not_touch_the_jobs_of_the_next_queue_of_the_name() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=2)
+
+    def create_anew() -> None:
+        two.queues.remove("q")
+        two.create(jobs=3)
+
+    one.wal.on("commit", create_anew)
+    assert one.queues.erase("q", 10, None) == (0, 3, 1, 3, 21)
+    assert seqs(two.claim("b", 9)) == [1, 2, 3]
+
+
+def test_a_view_joins_no_jobs_with_the_leases_of_the_next_queue_of_the_name() -> None:
+    world, clock = World(), ManualClock()
+    one, reader = world.process(clock), world.process(clock)
+    one.create(jobs=2)
+
+    def create_anew() -> None:
+        one.queues.remove("q")
+        one.create(jobs=5)
+        one.claim("a", 1)
+
+    reader.wal.on("newest", create_anew, after=True)  # between its looks at the two logs
+    with pytest.raises(TopicNotFound):
+        reader.counts()
+    assert reader.counts() == (4, 1, 0, 5)
+
+
+def test_a_claim_that_lost_its_slot_takes_other_jobs() -> None:
+    world, clock = World(), ManualClock()
+    one, two = world.process(clock), world.process(clock)
+    one.create(jobs=4)
+    one.claim("a", 1)
+    two.wal.on("commit", lambda: one.claim("a", 1))
+    assert seqs(two.claim("b", 2)) == [3, 4]
+
+
+def test_a_claim_whose_answer_is_lost_is_one_claim() -> None:
+    process = World().process()
+    process.create(jobs=4)
+    process.wal.fail("commit", after=True)
+    assert seqs(process.claim("a", 2)) == [1, 2]
+    assert process.counts() == (2, 2, 0, 4)
+
+
+def test_a_crash_around_a_snapshot_leaves_a_queue_that_folds() -> None:
+    world, clock = World(), ManualClock()
+    one = world.process(clock)
+    one.create(jobs=400)
+    for number in range(60):
+        one.claim(f"worker-{number}", 3)
+    state, records = one.leases()
+    assert state.projection is None and state.base is not None
+    for number in range(MAX_EVENTS - (len(records) - state.base.offset)):
+        one.queues.extend("q", SettleRequest("worker-1", (4,), lease_ms=40_000 + number))
+    state, records = one.leases()
+    assert state.base is not None and len(records) - state.base.offset == MAX_EVENTS
+    before = one.folded()
+    # The object is written, and the process dies before the entry.
+    one.wal.fail("commit", KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        one.ack("worker-1", 4)
+    keys = list(world.stores.objects.list(""))
+    two = world.process(clock)
+    assert two.folded() == before
+    assert two.counts() == (220, 180, 0, 400)
+    assert two.ack("worker-1", 4).done == (4,)
+    assert len(list(world.stores.objects.list(""))) == len(keys) + 1
+    state, records = two.leases()
+    assert state.base is not None and state.base.offset == len(records)
+    # The process dies before the object is written: then no entry names it.
+    three = world.process(clock)
+    for number in range(MAX_EVENTS):
+        three.queues.extend("q", SettleRequest("worker-2", (7,), lease_ms=40_000 + number))
+    three.objects.fail("put", KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        three.ack("worker-2", 7)
+    assert world.process(clock).ack("worker-2", 7, 8).done == (7, 8)
+    assert world.process(clock).counts() == (220, 177, 0, 397)

@@ -186,8 +186,9 @@ def test_events_that_a_picture_needs_and_that_are_dropped_do_not_stop_its_proces
         def object(self, key: str, decode: Any) -> Any:
             return process.queues._context.object(key, decode)
 
+    rows: Any = Dropped()
     with pytest.raises(Overloaded, match="dropped"):
-        Points().load(look, Dropped())  # type: ignore[arg-type]
+        Points().load(look, rows)
 
 
 @pytest.mark.parametrize("ttl_ms", [0, 36_000_000])

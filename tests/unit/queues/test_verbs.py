@@ -5,18 +5,16 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
 import pytest
 
 from headrace.clock import SystemClock
 from headrace.errors import InvalidRequest, OutcomeUnknown, Overloaded, StoreThrottled
-from headrace.queues import dead_letter, forget
-from headrace.queues.ledger import MAX_EVENTS
+from headrace.queues import forget
 from headrace.queues.values import ClaimRequest, SettleRequest
 from headrace.topics.errors import BatchTooLarge, NotAQueue, TopicNotFound
 from headrace.topics.values import LEASES, DiffRequest, Gap, Match, TopicConfig
 from tests.support.clocks import ManualClock
-from tests.unit.queues.world import Process, World, seqs
+from tests.unit.queues.world import World, seqs
 
 
 def test_a_worker_claims_and_acks() -> None:
@@ -152,36 +150,6 @@ def test_deleted_jobs_are_in_no_claim_and_no_ack() -> None:
     assert process.counts() == (0, 1, 0, 1)
 
 
-def test_a_delete_does_not_touch_the_jobs_of_the_next_queue_of_the_name() -> None:
-    world, clock = World(), ManualClock()
-    one, two = world.process(clock), world.process(clock)
-    one.create(jobs=2)
-
-    def create_anew() -> None:
-        two.queues.remove("q")
-        two.create(jobs=3)
-
-    one.wal.on("commit", create_anew)
-    assert one.queues.erase("q", 10, None) == (0, 3, 1, 3, 21)
-    assert seqs(two.claim("b", 9)) == [1, 2, 3]
-
-
-def test_a_view_joins_no_jobs_with_the_leases_of_the_next_queue_of_the_name() -> None:
-    world, clock = World(), ManualClock()
-    one, reader = world.process(clock), world.process(clock)
-    one.create(jobs=2)
-
-    def create_anew() -> None:
-        one.queues.remove("q")
-        one.create(jobs=5)
-        one.claim("a", 1)
-
-    reader.wal.on("newest", create_anew, after=True)  # between its looks at the two logs
-    with pytest.raises(TopicNotFound):
-        reader.counts()
-    assert reader.counts() == (4, 1, 0, 5)
-
-
 def test_a_delete_does_not_count_jobs_that_have_expired() -> None:
     process = World().process()
     process.create(jobs=2, ttl_ms=1_000)
@@ -205,108 +173,6 @@ def test_a_deleted_queue_takes_its_leases_with_it() -> None:
 
 
 # Dead letters.
-
-
-def use_up(process: Process, deliveries: int, name: str = "q") -> None:
-    for _ in range(deliveries):
-        claimed = process.claim("a", 10, name)
-        process.queues.nack(name, SettleRequest("a", tuple(seqs(claimed))))
-
-
-def test_a_job_that_was_delivered_too_often_moves() -> None:
-    process = World().process()
-    process.create(max_deliveries=2, dead_letter="dead")
-    process.produce(b'{"a": 1}', key="t", meta=b'{"k": 1.50}')
-    use_up(process, 2)
-    process.produce(b"2")
-    claimed = process.claim("a", 1)
-    assert seqs(claimed) == [2], "the claim goes on to the next job"
-    assert (claimed.dead, claimed.ready) == (1, 0)
-    assert process.counts() == (0, 1, 1, 1)
-    (record,) = process.queues.diff("dead", DiffRequest(0)).records
-    assert (record.key, record.data) == ("t", b'{"a": 1}')
-    assert record.meta is not None and b'"k":1.50' in record.meta
-    meta = msgspec.json.decode(record.meta)
-    stamps = {"$dead_letter_from": "q", "$dead_letter_deliveries": "2", "$dead_letter_src_seq": "1"}
-    assert meta == {"k": 1.5, **stamps}
-    assert [one.offset for one in process.queues.diff("q", DiffRequest(0)).records] == [1]
-
-
-def test_a_job_is_dead_once_whoever_looks() -> None:
-    world, clock = World(), ManualClock()
-    one, two = world.process(clock), world.process(clock)
-    one.create(jobs=3, max_deliveries=1, dead_letter="dead")
-    use_up(one, 1)
-    two.claim("b", 1)
-    one.claim("a", 1)
-    two.claim("b", 1)
-    assert len(one.queues.diff("dead", DiffRequest(0)).records) == 3
-    assert two.counts() == (0, 0, 3, 0)
-
-
-def test_dead_jobs_move_in_parts_that_fit_an_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = World().process()
-    process.create(jobs=5, max_deliveries=1, dead_letter="dead")  # of 7 bytes each
-    use_up(process, 1)
-    monkeypatch.setattr(dead_letter, "MOST_BYTES", 14)
-    assert [process.claim("a", 1).dead for _ in range(4)] == [2, 2, 1, 0]
-
-
-def test_a_full_dead_letter_topic_loses_nothing() -> None:
-    process = World().process()
-    process.create(jobs=3, max_deliveries=1, dead_letter="dead")
-    process.queues.put("dead", TopicConfig(cap_records=1, discard="reject"))
-    use_up(process, 1)
-    assert process.claim("a", 3).dead == 1, "as many as fit, one by one"
-    assert process.claim("a", 3).dead == 0
-    assert process.counts() == (2, 0, 1, 2)
-    process.queues.put("dead", TopicConfig())
-    process.clock.advance(5)
-    assert process.claim("a", 3).dead == 2
-    assert process.counts() == (0, 0, 3, 0)
-
-
-def test_a_job_that_the_dead_letter_topic_has_no_room_for_holds_up_no_smaller_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(dead_letter, "MOST_BYTES", 4_000)
-    process = World().process()
-    process.create(max_deliveries=1, dead_letter="dead")
-    process.queues.put("dead", TopicConfig(cap_bytes=1_000, discard="reject"))
-    process.produce(*[b'"%s"' % (b"x" * 2_000)] * 3, b'"small"', b'"%s"' % (b"y" * 500))
-    use_up(process, 1)
-    dead = []
-    for _ in range(5):
-        dead.append(process.claim("a", 5).dead)
-        process.clock.advance(5)
-    assert dead == [0, 0, 1, 1, 0], "a try looks at 4,000 bytes, and the next one goes on from there"
-    letters = process.queues.diff("dead", DiffRequest(0)).records
-    assert [len(record.data) for record in letters] == [7, 502]
-    assert process.counts() == (3, 0, 2, 3)
-
-
-def test_a_queue_that_creates_nothing_keeps_its_dead_jobs() -> None:
-    process = World().process()
-    process.create(jobs=1, max_deliveries=1, dead_letter="dead", auto_create=False)
-    use_up(process, 1)
-    claimed = process.claim("a", 3)
-    assert (claimed.jobs, claimed.dead, claimed.ready) == ([], 0, 0)
-    with pytest.raises(TopicNotFound):
-        process.queues.view("dead")
-
-
-def test_a_lost_answer_of_a_burial_moves_each_job_once() -> None:
-    for after in (False, True):
-        process = World().process()
-        process.create(jobs=2, max_deliveries=1, dead_letter="dead")
-        process.queues.put("dead", TopicConfig())
-        use_up(process, 1)
-        process.wal.fail("commit", after=after)
-        assert process.claim("a", 1).dead == 2
-        assert len(process.queues.diff("dead", DiffRequest(0)).records) == 2
-
-
-# Windows.
 
 
 def test_a_claim_waits_for_the_window_and_shares() -> None:
@@ -377,23 +243,6 @@ def test_eight_threads_of_two_processes_share_the_jobs() -> None:
     assert cold.folded().acked == 200
 
 
-def test_a_claim_that_lost_its_slot_takes_other_jobs() -> None:
-    world, clock = World(), ManualClock()
-    one, two = world.process(clock), world.process(clock)
-    one.create(jobs=4)
-    one.claim("a", 1)
-    two.wal.on("commit", lambda: one.claim("a", 1))
-    assert seqs(two.claim("b", 2)) == [3, 4]
-
-
-def test_a_claim_whose_answer_is_lost_is_one_claim() -> None:
-    process = World().process()
-    process.create(jobs=4)
-    process.wal.fail("commit", after=True)
-    assert seqs(process.claim("a", 2)) == [1, 2]
-    assert process.counts() == (2, 2, 0, 4)
-
-
 def test_a_store_that_refuses_gives_overloaded() -> None:
     process = World().process()
     process.create(jobs=1)
@@ -402,42 +251,6 @@ def test_a_store_that_refuses_gives_overloaded() -> None:
         process.claim("a")
     process.wal.heal()
     assert seqs(process.claim("a")) == [1]
-
-
-def test_a_crash_around_a_snapshot_leaves_a_queue_that_folds() -> None:
-    world, clock = World(), ManualClock()
-    one = world.process(clock)
-    one.create(jobs=400)
-    for number in range(60):
-        one.claim(f"worker-{number}", 3)
-    state, records = one.leases()
-    assert state.projection is None and state.base is not None
-    for number in range(MAX_EVENTS - (len(records) - state.base.offset)):
-        one.queues.extend("q", SettleRequest("worker-1", (4,), lease_ms=40_000 + number))
-    state, records = one.leases()
-    assert state.base is not None and len(records) - state.base.offset == MAX_EVENTS
-    before = one.folded()
-    # The object is written, and the process dies before the entry.
-    one.wal.fail("commit", KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
-        one.ack("worker-1", 4)
-    keys = list(world.stores.objects.list(""))
-    two = world.process(clock)
-    assert two.folded() == before
-    assert two.counts() == (220, 180, 0, 400)
-    assert two.ack("worker-1", 4).done == (4,)
-    assert len(list(world.stores.objects.list(""))) == len(keys) + 1
-    state, records = two.leases()
-    assert state.base is not None and state.base.offset == len(records)
-    # The process dies before the object is written: then no entry names it.
-    three = world.process(clock)
-    for number in range(MAX_EVENTS):
-        three.queues.extend("q", SettleRequest("worker-2", (7,), lease_ms=40_000 + number))
-    three.objects.fail("put", KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
-        three.ack("worker-2", 7)
-    assert world.process(clock).ack("worker-2", 7, 8).done == (7, 8)
-    assert world.process(clock).counts() == (220, 177, 0, 397)
 
 
 def test_caps_count_the_jobs_that_are_left() -> None:
@@ -533,34 +346,6 @@ def test_done_jobs_that_were_large_do_not_cost_small_ones_their_room() -> None:
     for _ in range(25):
         process.produce(*(b'"small"' for _ in range(40)))
     assert process.counts() == (1000, 0, 0, 1000), "7,000 bytes of jobs are far below the cap"
-
-
-def test_expired_jobs_do_not_keep_later_ones_from_the_dead_letter_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letter, "MOST", 2)
-    process = World().process()
-    process.queues.put("dead", TopicConfig())
-    process.create(jobs=2, ttl_ms=60_000, lease_ms=1_000, max_deliveries=1, dead_letter="dead")
-    process.clock.advance(50)
-    process.produce(b'"late"')
-    process.claim(max=3)
-    process.clock.advance(20)
-    claimed = process.claim()
-    assert (claimed.dead, claimed.jobs, claimed.ready) == (1, [], 0)
-    assert [record.data for record in process.queues.diff("dead", DiffRequest(0)).records] == [b'"late"']
-    reads = process.wal.calls["commit"]
-    assert process.claim().dead == 0
-    assert process.wal.calls["commit"] == reads, "nothing waits for the dead-letter topic any more"
-
-
-def test_expired_jobs_that_wait_for_the_dead_letter_topic_are_gone() -> None:
-    process = World().process()
-    process.create(jobs=2, ttl_ms=60_000, lease_ms=1_000, max_deliveries=1, dead_letter="dead")
-    process.claim(max=2)
-    process.clock.advance(70)
-    assert process.claim().dead == 0
-    looks = process.wal.calls["newest"]
-    process.claim()
-    assert process.wal.calls["newest"] - looks <= 2, "no claim tries to move them again"
 
 
 def test_readers_learn_of_expired_jobs_that_a_claim_passed_over() -> None:

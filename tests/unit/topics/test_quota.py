@@ -92,9 +92,9 @@ def test_a_write_that_does_not_fit_refuses_no_other_of_its_group() -> None:
 def test_writes_that_fit_are_not_kept_waiting_by_looks_for_those_that_do_not() -> None:
     world = World()
     world.append("a", 900_000)
-    wal = Faulty(world.stores.wal)
+    wal: Any = Faulty(world.stores.wal)
     wal.on("newest", lambda: world.clock.sleep(0.1), times=float("inf"))
-    queues, began = Queues(replace(world.stores, wal=wal)), world.clock.monotonic()  # type: ignore[arg-type]
+    queues, began = Queues(replace(world.stores, wal=wal)), world.clock.monotonic()
     tickets = [
         Ticket(WriteRequest(records=Batch.of([b"x" * size])), f"id-{number}", began)
         for number, size in enumerate([600_000] * 60 + [10])
