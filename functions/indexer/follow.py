@@ -34,14 +34,13 @@ from msgspec.structs import replace
 from functions.indexer import policy
 from functions.indexer.context import Context
 from functions.indexer.look import is_over, wake
-from functions.indexer.policy import made_ms
-from functions.indexer.retire import PUBLISH_MS, remove_run, retire_over
+from functions.indexer.retire import remove_run, retire_over
 from functions.indexer.runs import Outcome, load_input, load_result
 from functions.indexer.start import GIVE_UP_MS, free_rows, launch
 from headrace.errors import Damaged, StoreError, StoreThrottled
 from headrace.index.descriptors import hash_of
 from headrace.index.job import JobInput, Task, find_run
-from headrace.index.manifest import IndexManifest, with_runs
+from headrace.index.manifest import PUBLISH_MS, IndexManifest, with_runs
 from headrace.log import join
 from headrace.manifest import merging
 from headrace.manifest.manifest import Manifest
@@ -263,7 +262,7 @@ def publish(context: Context, log_id: str, tasks: Sequence[Task]) -> tuple[int, 
 
 def _fits(index: IndexManifest, task: Task, now_ms: int) -> bool:
     """Returns whether the run of a task may still be published, and every run that it was made of is in the manifest."""
-    is_late = now_ms - (made_ms(task.run_id) or 0) > PUBLISH_MS
+    is_late = now_ms - (keys.made_ms(task.run_id) or 0) > PUBLISH_MS
     return not is_late and {run.id for run in index.runs}.issuperset(one.id for one in task.inputs)
 
 

@@ -22,6 +22,7 @@ from headrace.index.job import Task
 from headrace.index.manifest import IndexManifest, gaps
 from headrace.manifest import merging
 from headrace.manifest.merging import MergeLimits, Scrub
+from headrace.objects import keys
 from headrace.segment.descriptor import Segment
 from headrace.tables.jobs import Waiting
 
@@ -135,18 +136,10 @@ def passed(picture: Picture, now_ms: int) -> list[Run]:
         below, size = floor - run.first_offset, run.end_offset - run.first_offset
         if below * merging.SHARE >= size:
             return True
-        is_young = now_ms - (made_ms(run.id) or 0) < merging.DAY_MS
+        is_young = now_ms - (keys.made_ms(run.id) or 0) < merging.DAY_MS
         return below > 0 and not is_young and merging.is_day(picture.log_id, now_ms)
 
     return [run for run in picture.manifest.runs if is_passed(run)]
-
-
-def made_ms(made_id: str) -> int | None:
-    """Returns the time (epoch ms) at which the id of a run or a job was created, read from the id itself; None for any
-    other text.
-    """
-    time_ms, dash, _ = made_id.partition("-")
-    return int(time_ms) if dash and len(time_ms) == 13 and time_ms.isdecimal() else None
 
 
 def expired(index: IndexManifest, now_ms: int, limits: IndexLimits) -> list[Run]:

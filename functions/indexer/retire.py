@@ -23,7 +23,7 @@ from itertools import groupby
 from functions.indexer import policy
 from functions.indexer.context import Context
 from functions.indexer.look import is_over, look
-from functions.indexer.policy import Picture, made_ms
+from functions.indexer.policy import Picture
 from headrace.errors import Damaged, StoreThrottled
 from headrace.index.descriptors import Descriptor, Run
 from headrace.index.manifest import IndexManifest, retired_over, with_retired, without
@@ -125,7 +125,6 @@ def remove_generations(context: Context, log_id: str) -> int:
     return len(removable)
 
 
-PUBLISH_MS = 6 * 3600 * 1000  # after it was planned, a run is not published any more
 _DAY_MS = 24 * 3600 * 1000  # longer than that and the longest life of a look (`NewestLook.check`), by hours
 
 
@@ -152,7 +151,7 @@ def _orphans(
     named = {run.id: run for run in index.runs}
     retired = {one.run.id for one in index.retired}  # their time comes, and then everything of them goes
     for run_id, group in groupby(found, key=lambda key: key.removeprefix(prefix).partition("/")[0]):
-        planned_ms = made_ms(run_id)
+        planned_ms = keys.made_ms(run_id)
         if planned_ms is None or now_ms - planned_ms < _DAY_MS or run_id in retired:
             continue
         kept = _named_by(context, index.log_id, named[run_id], began) if run_id in named else frozenset()

@@ -22,6 +22,7 @@ from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.objects.packed import publish
 
 VERSION = 1
+PUBLISH_MS = 6 * 3600 * 1000  # after it was planned, a run is not published any more
 
 
 class Retired(msgspec.Struct, frozen=True):

@@ -57,7 +57,7 @@ def planned_ms(segment_key: str) -> int | None:
     """Returns when (epoch ms) a merged segment was planned, from its key or that of its key page; None if the segment is
     not merged.
     """
-    marked = segment_key.rpartition("/")[2].split("-", 2)[1]
+    marked = segment_key.rpartition("/")[2].partition("-")[2].partition("-")[0]
     return int(marked[1:]) if len(marked) == 14 and marked[0] == "m" and marked[1:].isdecimal() else None
 
 
@@ -177,6 +177,14 @@ def index_generation(key: str) -> int | None:
 def run(log_id: str, run_id: str) -> str:
     """Returns the prefix of all objects of an index run."""
     return f"{index(log_id)}runs/{run_id}/"
+
+
+def made_ms(made_id: str) -> int | None:
+    """Returns the time (epoch ms) at which the id of a run or a job was created, read from the id itself; None for any
+    other text.
+    """
+    time_ms, dash, _ = made_id.partition("-")
+    return int(time_ms) if dash and len(time_ms) == 13 and time_ms.isdecimal() else None
 
 
 def run_descriptor(log_id: str, run_id: str) -> str:

@@ -14,8 +14,8 @@ from headrace.definition import Document
 from headrace.errors import Damaged
 from headrace.index import descriptors
 from headrace.index.descriptors import Run
-from headrace.index.manifest import IndexManifest, IndexManifestStore
-from headrace.manifest import invariants
+from headrace.index.manifest import PUBLISH_MS, IndexManifest, IndexManifestStore
+from headrace.manifest import invariants, merging
 from headrace.manifest.manifest import Begin, Manifest, Parts, decode, decode_page
 from headrace.manifest.store import KEPT_MS, ManifestStore
 from headrace.objects import ObjectMissing, Objects, keys, packed
@@ -260,6 +260,25 @@ def check_own_objects(
     for prefix, number in map(keys.numbered, own):
         named |= {key for key in standing if key.startswith(prefix) and keys.numbered(key)[1] <= number}
     return named
+
+
+def coming_objects(standing: Iterable[str], now_ms: int) -> set[str]:
+    """Returns the existing keys of merged segments and of index runs that were planned so recently that a job at work may
+    still make them, and the sealer or the indexer still publish them.
+
+    Args:
+        now_ms: the server's clock.
+    """
+
+    def may_come(key: str) -> bool:
+        match key.split("/")[2:]:
+            case ["segments", *_]:
+                return (keys.planned_ms(key) or 0) > now_ms - merging.PUBLISH_MS
+            case ["index", "runs", run_id, *_]:
+                return (keys.made_ms(run_id) or 0) > now_ms - PUBLISH_MS
+        return False
+
+    return {key for key in standing if may_come(key)}
 
 
 def check_indexes(objects: Objects, notes: Notes, standing: Iterable[str], now_ms: int) -> set[str]:

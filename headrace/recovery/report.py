@@ -10,7 +10,7 @@ import msgspec
 
 Severity = Literal["error", "warning"]
 Kind = Literal[
-    "bucket.orphan",  # an object that nothing names (or that is just being published)
+    "bucket.orphan",  # an object that nothing names (or that a writer or the sealer is just publishing)
     "catalog.missing",
     "catalog.damaged",
     "catalog.differs",

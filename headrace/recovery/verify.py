@@ -1,8 +1,8 @@
 """Verification: checks one log, or every log, end to end, and reports everything that is wrong.
 
-If a log is written to meanwhile and its parts don't agree, they are read again; an object that is just being published
-may still be reported as an orphan. The columns of a segment other than `data` can't be decoded without a Parquet
-library; the object's hash covers them.
+If a log is written to meanwhile and its parts don't agree, they are read again. What a job at work has made and nobody
+has published yet is no orphan; an object that a writer or the sealer is just publishing may still be reported as one.
+The columns of a segment other than `data` can't be decoded without a Parquet library; the object's hash covers them.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class _Walk:
     def _check_orphans(self, keys_left: set[str]) -> None:
         if keys_left:  # some may have been removed since the listing
             keys_left &= set(self._stores.objects.list(keys.log_prefix(self._log_id)))
-        for key in sorted(keys_left):
+        for key in sorted(keys_left - bucket.coming_objects(keys_left, self._stores.clock.now_ms())):
             self._notes.warn("bucket.orphan", key)
 
     def _check_row(self, facts: Facts) -> None:

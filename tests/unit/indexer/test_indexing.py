@@ -9,7 +9,6 @@ import pytest
 from functions.indexer import policy
 from functions.indexer.follow import PLANNING_MS, STARTING_MS, follow
 from functions.indexer.look import look, see
-from functions.indexer.policy import made_ms
 from functions.indexer.retire import rebuild, sweep_orphans
 from functions.indexer.runs import load_input
 from functions.indexer.start import GIVE_UP_MS, start
@@ -359,7 +358,7 @@ def test_a_compaction_that_a_rebuild_overtook_does_not_bring_old_runs_back() -> 
     assert world.check(log_id).runs == ()
     world.settle(log_id)
     assert world.covered(log_id)
-    assert all(run.created_ms > made_ms(compaction) for run in world.check(log_id).runs)  # type: ignore[operator]
+    assert all(run.created_ms > keys.made_ms(compaction) for run in world.check(log_id).runs)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(("segments", "gap"), [(23, 0), (23, 9), (8, 0), (41, 17), (41, 40)])

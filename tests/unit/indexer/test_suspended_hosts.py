@@ -15,7 +15,7 @@ from functions.indexer.follow import follow, publish_merged
 from functions.indexer.follow import publish as publish_runs
 from functions.indexer.look import look
 from functions.indexer.policy import IDLE_RETIRE_AGES
-from functions.indexer.retire import PUBLISH_MS, rebuild, remove_generations
+from functions.indexer.retire import rebuild, remove_generations
 from functions.indexer.retire import sweep_orphans as sweep_index
 from functions.indexer.runs import load_input
 from functions.indexer.start import start
@@ -24,6 +24,7 @@ from functions.sealer.seal import seal
 from functions.sealer.trim import sweep_orphans, trim
 from headrace.errors import StoreError, StoreThrottled, StoreTimeout
 from headrace.index.descriptors import decode
+from headrace.index.manifest import PUBLISH_MS
 from headrace.manifest.store import KEPT_MS
 from headrace.objects import ObjectMissing
 from headrace.recovery.verify import verify

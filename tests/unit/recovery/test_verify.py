@@ -16,8 +16,9 @@ from headrace.clock import Threads
 from headrace.errors import StoreTimeout
 from headrace.index import descriptors
 from headrace.index.descriptors import Descriptor, Part
-from headrace.index.manifest import IndexManifestStore, empty, with_runs
+from headrace.index.manifest import PUBLISH_MS, IndexManifestStore, empty, with_runs
 from headrace.manifest import manifest as manifests
+from headrace.manifest import merging
 from headrace.manifest.manifest import encode
 from headrace.objects import keys
 from headrace.objects.memory import MemoryObjects
@@ -309,6 +310,21 @@ def test_each_damage_is_found_and_named(name: str) -> None:
     kind = name.partition(" ")[0]
     found = world.verify().findings
     assert [(one.where, one.log_id) for one in found if one.kind == kind] == [(where, log_id)], found
+
+
+def test_what_a_job_at_work_has_made_is_no_orphan_until_it_can_not_be_published_any_more() -> None:
+    world, log_id = built()
+    now_ms = world.clock.now_ms()
+    run = keys.run_part(log_id, f"{now_ms:013d}-aa", "kw", 0, "n")
+    merged = keys.merged_segment(log_id, world.keys(log_id, "segments/")[0], now_ms, "n")
+    for key in (run, merged):
+        world.objects.put(key, b"unpublished")
+    assert not world.verify().findings
+    for key, publish_ms in ((run, PUBLISH_MS), (merged, merging.PUBLISH_MS)):
+        world.wait((now_ms + publish_ms - world.clock.now_ms() - 1) / 1000)
+        assert key not in {one.where for one in world.verify().findings}
+        world.wait(0.001)
+        assert key in {one.where for one in world.verify().findings if one.kind == "bucket.orphan"}
 
 
 def test_a_dead_item_does_not_pass_for_an_entry() -> None:
