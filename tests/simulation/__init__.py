@@ -8,6 +8,7 @@
     faults      what can go wrong at which store call
     ports       store calls as scheduling points and fault points
     world       processes, stores, the stream and the queue
+    log_model   what the model knows of one log
     model       the sequential model of each log, and what it forbids at the stores
     topics      the same for topics, and what commits may do to them
     queues      and for the jobs of queues
@@ -26,7 +27,8 @@
     aftermath   the laws of the recovery
     run         one seed from plan to verdict
     shrink      a smaller plan that fails in the same way
-    mutants     broken variants that the laws must notice; mutated_steps, _sealer and _topics hold what they put in place
+    mutants     broken variants that the laws must notice; mutated_steps, _sealer and _topics hold what they put in place,
+    mutant      and how one is put in place
 
 `python -m tests.simulation --help` says how to run it.
 """

@@ -11,7 +11,7 @@ from headrace.recovery.report import LogRecovered, RecoverReport
 from headrace.recovery.verify import verify_all
 from headrace.streams.values import STREAMS
 from headrace.wal.state import Cursor
-from tests.simulation.model import LogModel
+from tests.simulation.log_model import LogModel
 from tests.simulation.process import Process
 from tests.simulation.rewind import Before
 from tests.simulation.tables import all_tables

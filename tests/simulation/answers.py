@@ -21,7 +21,7 @@ from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer
 from headrace.streams.values import Appended, AppendRequest, Created
 from headrace.wal.state import decode_cursor
 from tests.simulation import definitions
-from tests.simulation.model import LogModel
+from tests.simulation.log_model import LogModel
 
 if TYPE_CHECKING:
     from tests.simulation.world import Running, World

@@ -17,7 +17,7 @@ from headrace.tables.catalog import Row
 from headrace.tables.unborn import UNBORN
 from headrace.wal.state import Entry
 from tests.simulation.answers import Answers
-from tests.simulation.model import LogModel
+from tests.simulation.log_model import LogModel
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

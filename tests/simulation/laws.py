@@ -21,7 +21,7 @@ from headrace.wal.entry import PutEntry
 from headrace.wal.state import Entry
 from tests.simulation import definitions
 from tests.simulation.bucket_laws import BucketLaws
-from tests.simulation.model import LogModel
+from tests.simulation.log_model import LogModel
 from tests.simulation.ports import QueueFailed
 
 if TYPE_CHECKING:

@@ -6,11 +6,8 @@ Each is a patched adapter or an overridden step, here only. A mutant that surviv
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 from emr_jobs import segments
 from functions.sealer import audit, handler, memo, purge, seal, trim
@@ -20,56 +17,22 @@ from headrace.log import join as tail
 from headrace.log.commit import Appender, Attempt
 from headrace.manifest import merging
 from headrace.manifest.store import NewestLook
-from headrace.queues import ledger, projection, surface
-from headrace.queues import verbs as queue_verbs
-from headrace.queues.dead_letter import Burial
-from headrace.queues.ledger import Ledger
-from headrace.queues.verbs import Queues
 from headrace.recovery import names, survey
 from headrace.recovery import plan as recovering
 from headrace.streams import create as creating
 from headrace.streams import verbs as streams
 from headrace.tables.watermarks import Watermark
-from headrace.topics import diff, retention
-from headrace.topics import verbs as topic_verbs
-from headrace.topics.values import TopicState
 from tests.simulation import background
 from tests.simulation import mutated_sealer as sealing
 from tests.simulation import mutated_steps as steps
 from tests.simulation import mutated_topics as topics
-
-Patch = tuple[Any, str, Any]
+from tests.simulation.mutant import Mutant
 
 # Its table of mutants is the record of the seeds at which they are found.
 PAGE = Path(__file__).parents[2] / "docs" / "verification.md"
 _TABLE = re.compile(r"(\| mutant \| hazard \| found at seed \| by the law \|\n\|---\|---\|---\|---\|\n)((?:\|.*\n)+)")
 # A mutant that ends with one of these is broken itself: the engine has changed under it, and no law has noticed anything.
 _BROKEN = re.compile(r"(?:Attribute|Type|Name|Import)Error\(|got an unexpected keyword")
-
-
-class Mutant:
-    """A name, what is broken, and how: attributes of the engine to replace, and a change of the shared adapters."""
-
-    def __init__(
-        self, name: str, hazard: str, *patches: Patch, adapter: Callable[[dict[str, Any]], None] | None = None
-    ) -> None:
-        self.name = name
-        self.hazard = hazard
-        self._patches = patches
-        self._adapter = adapter
-
-    def adapt(self, raw: dict[str, Any]) -> None:
-        """Breaks the adapters of one run."""
-        if self._adapter is not None:
-            self._adapter(raw)
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Breaks the engine."""
-        with ExitStack() as stack:
-            for owner, name, value in self._patches:
-                stack.enter_context(patch.object(owner, name, value))
-            yield
 
 
 def _always_created(raw: dict[str, Any]) -> None:
@@ -370,62 +333,7 @@ ALL: dict[str, Mutant] = {
             "a listing beside a log",
             (Attempt, "put", steps.put_definition_without_row),
         ),
-        Mutant("claim without compare-and-set", "two claimers", adapter=topics.claims_overwrite),
-        Mutant(
-            "a lease ends by the reader's clock",
-            "skewed clocks: one time line for all",
-            (ledger, "advance", topics.advance_by_own_clock),
-        ),
-        Mutant(
-            "ack that ignores the deadline", "an ack meets a reclaim", (surface, "ack", topics.ack_after_the_deadline)
-        ),
-        Mutant("snapshot one event behind", "a snapshot and its entry", (Ledger, "_store", topics.store_what_was)),
-        Mutant(
-            "deliveries forgotten when jobs are given back",
-            "a job is delivered without end",
-            (projection, "_given_back", topics.give_back_anew),
-        ),
-        Mutant(
-            "dead letter in two commits",
-            "a dead letter twice, or lost",
-            (Queues, "_bury", topics.bury_in_halves),
-            (Burial, "decide", topics.decide_half),
-        ),
-        Mutant(
-            "floor over a record that lives",
-            "deletes at the front of a topic",
-            (retention, "_raise_floor", topics.raise_floor_over_holes),
-        ),
-        Mutant("delete told as a loss", "deletes are silent", (retention, "remove", topics.remove_as_lost)),
-        Mutant(
-            "caps count the dead",
-            "deletes in a topic with a cap",
-            (retention, "enforce_caps", topics.caps_with_the_dead),
-        ),
-        Mutant("loss that is not told", "a reader behind a cap", (diff, "plan", topics.plan_without_gap)),
-        Mutant("key after its records", "one key, two writers", (Attempt, "put", topics.put_key_later)),
-        Mutant(
-            "jobs with another queue's leases",
-            "a queue is created again under a reader",
-            (Queues, "_leases_of", topics.any_lease_log),
-        ),
-        Mutant(
-            "leases of jobs that were lost",
-            "a recovery leaves the jobs log shorter than its leases say",
-            (ledger, "lost_since", topics.lost_nothing),
-            (queue_verbs, "lost_since", topics.lost_nothing),
-        ),
-        Mutant("keys of writes that were lost", "offsets of lost records come again", adapter=topics.keys_stay),
-        Mutant(
-            "delete in whichever topic has the name",
-            "a topic is created again under a delete",
-            (topic_verbs, "decide_erase", topics.decide_erase_by_offset),
-        ),
-        Mutant(
-            "queue recovered as a topic",
-            "only the row of a queue is left",
-            (TopicState, "begin", classmethod(lambda cls, config, state: state)),
-        ),
+        *topics.MUTANTS,
     )
 }
 

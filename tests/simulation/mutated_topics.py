@@ -12,8 +12,9 @@ from headrace.log.commit import Attempt
 from headrace.log.control import Asked
 from headrace.log.requests import Head
 from headrace.queues import decide as deciding
-from headrace.queues import ledger
+from headrace.queues import ledger, surface
 from headrace.queues import projection as projections
+from headrace.queues import verbs as queue_verbs
 from headrace.queues.dead_letter import Burial
 from headrace.queues.events import Ack
 from headrace.queues.ledger import LeaseState, Ledger
@@ -21,8 +22,9 @@ from headrace.queues.verbs import Queues
 from headrace.tables.producers import PutKey
 from headrace.topics import diff, retention, verbs
 from headrace.topics.runs import NONE, Runs
-from headrace.topics.values import LEASES, topic_of
+from headrace.topics.values import LEASES, TopicState, topic_of
 from headrace.wal import Committed, Outcome
+from tests.simulation.mutant import Mutant
 
 
 def claims_overwrite(raw: dict[str, Any]) -> None:
@@ -200,3 +202,61 @@ def decide_erase_by_offset(logs: Any, requests: Any, *rest: Any) -> Any:
 def any_lease_log(self: Queues, name: str, jobs: Any) -> Any:
     """The lease log is that of whichever queue has the name now."""
     return self.head((name, LEASES))
+
+
+MUTANTS = (
+    Mutant("claim without compare-and-set", "two claimers", adapter=claims_overwrite),
+    Mutant(
+        "a lease ends by the reader's clock",
+        "skewed clocks: one time line for all",
+        (ledger, "advance", advance_by_own_clock),
+    ),
+    Mutant("ack that ignores the deadline", "an ack meets a reclaim", (surface, "ack", ack_after_the_deadline)),
+    Mutant("snapshot one event behind", "a snapshot and its entry", (Ledger, "_store", store_what_was)),
+    Mutant(
+        "deliveries forgotten when jobs are given back",
+        "a job is delivered without end",
+        (projections, "_given_back", give_back_anew),
+    ),
+    Mutant(
+        "dead letter in two commits",
+        "a dead letter twice, or lost",
+        (Queues, "_bury", bury_in_halves),
+        (Burial, "decide", decide_half),
+    ),
+    Mutant(
+        "floor over a record that lives",
+        "deletes at the front of a topic",
+        (retention, "_raise_floor", raise_floor_over_holes),
+    ),
+    Mutant("delete told as a loss", "deletes are silent", (retention, "remove", remove_as_lost)),
+    Mutant(
+        "caps count the dead",
+        "deletes in a topic with a cap",
+        (retention, "enforce_caps", caps_with_the_dead),
+    ),
+    Mutant("loss that is not told", "a reader behind a cap", (diff, "plan", plan_without_gap)),
+    Mutant("key after its records", "one key, two writers", (Attempt, "put", put_key_later)),
+    Mutant(
+        "jobs with another queue's leases",
+        "a queue is created again under a reader",
+        (Queues, "_leases_of", any_lease_log),
+    ),
+    Mutant(
+        "leases of jobs that were lost",
+        "a recovery leaves the jobs log shorter than its leases say",
+        (ledger, "lost_since", lost_nothing),
+        (queue_verbs, "lost_since", lost_nothing),
+    ),
+    Mutant("keys of writes that were lost", "offsets of lost records come again", adapter=keys_stay),
+    Mutant(
+        "delete in whichever topic has the name",
+        "a topic is created again under a delete",
+        (verbs, "decide_erase", decide_erase_by_offset),
+    ),
+    Mutant(
+        "queue recovered as a topic",
+        "only the row of a queue is left",
+        (TopicState, "begin", classmethod(lambda cls, config, state: state)),
+    ),
+)

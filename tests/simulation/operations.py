@@ -15,7 +15,7 @@ from tests.simulation import definitions
 from tests.simulation.background import Background
 from tests.simulation.disaster import Operator
 from tests.simulation.faults import Dice
-from tests.simulation.model import LogModel
+from tests.simulation.log_model import LogModel
 from tests.simulation.outside import Outside
 from tests.simulation.plan import TOPIC_NAMES, Op
 from tests.simulation.process import EPOCH_MS, Process

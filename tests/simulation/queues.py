@@ -19,7 +19,7 @@ from headrace.topics.runs import Runs
 from headrace.wal.state import Entry
 
 if TYPE_CHECKING:
-    from tests.simulation.model import LogModel
+    from tests.simulation.log_model import LogModel
     from tests.simulation.topics import TopicLog
     from tests.simulation.world import World
 

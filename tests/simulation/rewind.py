@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headrace.objects import keys
 from tests.simulation import topic_pasts
-from tests.simulation.model import LogModel, View
+from tests.simulation.log_model import LogModel, View
 from tests.simulation.world import World
 
 

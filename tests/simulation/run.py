@@ -29,7 +29,7 @@ from tests.simulation import operations, outside
 from tests.simulation.aftermath import verified
 from tests.simulation.faults import Dice
 from tests.simulation.model import LawBroken
-from tests.simulation.mutants import Mutant
+from tests.simulation.mutant import Mutant
 from tests.simulation.plan import HEALER, Op, Plan
 from tests.simulation.scheduler import Deadlock, Scheduler
 from tests.simulation.waiting import SimulatedThreading

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tests.simulation.mutants import Mutant
+from tests.simulation.mutant import Mutant
 from tests.simulation.plan import Plan
 from tests.simulation.run import Verdict, run
 

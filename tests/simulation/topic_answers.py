@@ -22,7 +22,7 @@ from headrace.topics.values import Configured, DiffPage, DiffRequest, Erased, To
 from tests.simulation.topics import DELETED, LOST, Effect, Erase, Put, TopicLog
 
 if TYPE_CHECKING:
-    from tests.simulation.model import LogModel
+    from tests.simulation.log_model import LogModel
     from tests.simulation.world import Running, World
 
 # Of these, an error says that nothing was written. (A claim or a delete may have written a part.)

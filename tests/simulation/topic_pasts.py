@@ -15,7 +15,7 @@ from headrace.topics.values import LEASES, TOPICS, topic_of
 from tests.simulation.queues import LeaseLog
 
 if TYPE_CHECKING:
-    from tests.simulation.model import LogModel
+    from tests.simulation.log_model import LogModel
     from tests.simulation.topics import TopicLog
     from tests.simulation.world import World
 

@@ -19,7 +19,7 @@ from tests.simulation.queues import LeaseLog, Queues
 from tests.simulation.topic_pasts import join_again, remember
 
 if TYPE_CHECKING:
-    from tests.simulation.model import LogModel, View
+    from tests.simulation.log_model import LogModel, View
     from tests.simulation.world import World
 
 DELETED, LOST = "deleted", "lost"

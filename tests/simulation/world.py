@@ -30,7 +30,7 @@ from tests.simulation.topics import Topics
 from tests.simulation.waiting import Event
 
 if TYPE_CHECKING:
-    from tests.simulation.mutants import Mutant
+    from tests.simulation.mutant import Mutant
 
 # A twelfth of the defaults, so that a run of minutes sees entries trimmed.
 SETTINGS = Settings(
