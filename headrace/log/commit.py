@@ -42,6 +42,7 @@ from headrace.log.seam import Decision, Draft, NamedObject, Which, split
 from headrace.objects import keys
 from headrace.tables.catalog import PutRow
 from headrace.tables.items import Guard
+from headrace.tables.producers import PutKey
 from headrace.tables.unborn import Born, announced, buried
 from headrace.tables.watermarks import Unpublished
 from headrace.wal import Committed, GuardRefused, Outcome, SlotTaken, TooLate
@@ -157,6 +158,14 @@ class Attempt:
                 elif row is not None:
                     context.pictures.remember(row, entry, sent)
         return outcome
+
+    def is_told(self, outcome: Outcome) -> bool:
+        """Returns whether only keys prevented the commit whose outcome this is. Their rows tell what the requests get that
+        repeat them, so the next decision competes with nobody about these.
+        """
+        if not isinstance(outcome, GuardRefused):
+            return False
+        return all(isinstance(guard, PutKey) for guard, _ in self.refused[-len(outcome.refused) :])
 
     def write(self, objects: Sequence[NamedObject]) -> None:
         """Writes those of the objects that this attempt has not written yet, several at once."""
@@ -382,8 +391,9 @@ class Appender:
             outcome = attempt.commit(found, decision, now_ms, request_ids)
             if isinstance(outcome, Committed):
                 break
-            budget.again(f"others keep appending to this {surface.noun}")
-            is_contended = True
+            if not attempt.is_told(outcome):
+                budget.again(f"others keep appending to this {surface.noun}")
+                is_contended = True
             followed = self._follow(looked, outcome, found.read)
             looked, fresh = (followed, False) if followed is not None else (context.pictures.look_all(logs), True)
         if looks or is_contended:

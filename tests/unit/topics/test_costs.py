@@ -54,8 +54,12 @@ def test_a_keyed_append_is_one_transaction_and_a_repeat_looks(aws: Deployment) -
         "entry, key, and the condition that it is not published"
     )
     with aws.calls.during() as made:
-        assert write(topics, "keyed", b"1", key="k").deduped
+        repeat = write(topics, "keyed", b"1", key="k")
     assert dict(made) == {"TransactWriteItems": 1, "GetItem": 1, "Query": 1}
+    assert (repeat.deduped, repeat.tries) == (True, 0), "it competed with nobody"
+    with aws.calls.during() as made:
+        assert not write(topics, "keyed", b"2").deduped
+    assert dict(made) == {"PutItem": 1}, "nobody else writes, so it need not look first"
 
 
 def test_creating_by_a_write_or_put(aws: Deployment) -> None:
