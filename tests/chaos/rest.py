@@ -18,15 +18,12 @@ from headrace.recovery.survey import list_logs
 from headrace.recovery.verify import verify_all
 from headrace.settings import Settings, child_environment
 from headrace.tables.catalog import Row
-from headrace.topics.values import LEASES
 from local.environment import client
 from tests.support.emulated_cloud import DevServer
 
 # Left by a kill between an upload and what names it; the sealer's orphan sweep removes them after a day.
 EXPECTED = frozenset({"bucket.orphan"})
 ROWS = 500
-# The newest entries of a lease log, back to the one that names its snapshot, are never trimmed.
-EVENTS_KEPT = 65
 
 
 @dataclass
@@ -70,7 +67,7 @@ def unfinished(stores: Stores, limits: MergeLimits) -> list[str]:
             left.append(f"{log_id} {row.config.name}: has ended, and its row says that it lives")
         elif not entries or end_slot <= entries[-1].slot:
             left.append(f"{log_id} {row.config.name}: not sealed, {len(entries)} entries")
-        elif len(entries) > (EVENTS_KEPT if row.config.role == LEASES else 1):
+        elif len(entries) > 1:
             left.append(f"{log_id} {row.config.name}: not trimmed, {len(entries)} entries")
         elif mergeable(stores, log_id, limits):
             left.append(f"{log_id} {row.config.name}: not merged")
