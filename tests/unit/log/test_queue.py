@@ -14,7 +14,7 @@ from headrace.clock import SystemClock
 from headrace.errors import HeadraceError, LimitReached, Overloaded
 from headrace.limits import GROUP_REQUESTS
 from headrace.log.context import Groups, Ticket
-from headrace.streams.values import Appended, CreateRequest
+from headrace.streams.values import Appended, AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.wal import MAX_GUARDS
 from tests.support.builders import BYTES, appending, closing, producing
@@ -154,16 +154,31 @@ def test_a_group_over_a_limit_leaves_nobody_waiting_though_a_part_of_it_fails(
     assert [one.answer for one in tickets] == [ANSWER, None, ANSWER, None]
 
 
-def test_refusals_inside_a_batch_reach_those_they_are_for() -> None:
+def test_refusals_inside_a_batch_reach_those_they_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
     process = World().process()
     process.create()
-    logs, gate = real_time(process), threading.Event()
-    process.wal.on("commit", lambda: gate.wait(5), after=True)
-    first = threading.Thread(target=logs.append, args=("s", appending(b"first")), daemon=True)
-    first.start()
-    while not process.wal.calls["commit"] >= 2:
-        time.sleep(0.001)  # polls until the first append is in its commit: `calls` has no event
+    logs, committing, waiting, gate = real_time(process), threading.Event(), threading.Semaphore(0), threading.Event()
+
+    def hold() -> None:
+        committing.set()
+        gate.wait(20)
+
+    def wait(one: Ticket, blocking: Callable[[Ticket], None] = Ticket.wait) -> None:
+        waiting.release()
+        blocking(one)
+
+    process.wal.on("commit", hold, after=True)
+    monkeypatch.setattr(Ticket, "wait", wait)
+    ends: dict[int, object] = {}
+
+    def work(number: int, request: AppendRequest) -> None:
+        try:
+            ends[number] = logs.append("s", request)
+        except HeadraceError as exc:
+            ends[number] = exc.code
+
     requests = [
+        appending(b"first"),
         producing("p", 0, b"a"),
         producing("p", 0, b"a again"),
         producing("p", 1, b"b"),
@@ -171,19 +186,18 @@ def test_refusals_inside_a_batch_reach_those_they_are_for() -> None:
         closing(b"last"),
         appending(b"late"),
     ]
-    ends: dict[int, object] = {}
-
-    def work(number: int) -> None:
-        time.sleep(0.03 * number)  # arrive in this order, while the first one commits
-        try:
-            ends[number] = logs.append("s", requests[number])
-        except HeadraceError as exc:
-            ends[number] = exc.code
-
-    threading.Timer(0.4, gate.set).start()
-    run(len(requests), work)
+    threads = [threading.Thread(target=work, args=each, daemon=True) for each in enumerate(requests)]
+    threads[0].start()
+    assert committing.wait(20)
+    for thread in threads[1:]:  # each waits behind the one before, while the first one commits
+        thread.start()
+        assert waiting.acquire(timeout=20)
+    gate.set()
+    for thread in threads:
+        thread.join(20)
     assert process.read() == [b"first", b"a", b"b", b"last"]
-    assert [getattr(ends[n], "duplicate", ends[n]) for n in range(6)] == [
+    assert [getattr(ends[n], "duplicate", ends[n]) for n in range(7)] == [
+        False,
         False,
         True,
         False,
