@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 import boto3
 from botocore.config import Config
 
+import headrace.queues.timings  # noqa: F401 (it builds in the definition of lease logs)
 from headrace.definition import Definition, built_in, decode
 from headrace.errors import Damaged, InvalidRequest, StoreError
 from headrace.objects import ObjectMissing, Objects

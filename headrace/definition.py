@@ -14,7 +14,6 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from headrace import timings
 from headrace.clock import Bounded
 from headrace.errors import Damaged
 from headrace.json import lens, registry, search_config, validate
@@ -166,22 +165,20 @@ COLUMNS = DefinitionRef(0, "columns", 1, GENERIC)
 a new log; it needs no object, and any other definition replaces it.
 """
 
-TIMINGS = DefinitionRef(0, "timings", 1, GENERIC)
-"""The reference to the built-in definition of a log whose records say what they add to the rollup of `headrace.timings`."""
+_BUILT_IN = {"": EMPTY}
 
 
-def _of(search: SearchConfig) -> Definition:
+def build_in(name: str, search: SearchConfig) -> None:
+    """Adds a definition that accepts any record and needs no object: that of `DefinitionRef(0, name, 1, GENERIC)`. A
+    surface calls it for each of its own, when the module that declares it is imported.
+    """
     registry_ = Registry(
         current_version=1, schemas={"1": True}, boundaries=(Boundary(0, 1),), search=search.document()
     )
-    return Definition(registry_, EMPTY.own)
+    _BUILT_IN[name] = Definition(registry_, EMPTY.own)
 
 
-_BUILT_IN = {
-    "": EMPTY,
-    COLUMNS.nonce: _of(SearchConfig(primary_timestamp_field="ts", fields=COLUMN_FIELDS)),
-    TIMINGS.nonce: _of(timings.SEARCH),
-}
+build_in(COLUMNS.nonce, SearchConfig(primary_timestamp_field="ts", fields=COLUMN_FIELDS))
 
 
 def key_of(log_id: str, ref: DefinitionRef | None) -> str:

@@ -6,7 +6,7 @@ is the projection of these events, which is kept in the lease log's state.
 
     events       the events, as JSON records
     projection   who holds what: a fold of the events
-    timings      what each event adds to the queue's timings
+    timings      what each event adds to the timings of its queue, and the built-in definition that adds it up
     ledger       the projection in the lease log's state, and one decision's changes to it
     feed         the jobs' records for one decision
     decide       claims, acks, nacks, extends and releases

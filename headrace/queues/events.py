@@ -15,7 +15,6 @@ from hashlib import blake2b
 import msgspec
 
 from headrace.errors import Damaged
-from headrace.timings import Timings
 
 Flat = tuple[int, ...]
 """A set of jobs as `Runs.flat` encodes it."""
@@ -28,6 +27,41 @@ class Lost(msgspec.Struct, frozen=True, array_like=True):
 
     incarnation: int
     end: int
+
+
+class Parts(msgspec.Struct, frozen=True, array_like=True):
+    """A summary of whole numbers: how many they are, their sum, the least and the greatest, and how many are in each bucket
+    of a `log2_v1` histogram.
+    """
+
+    count: int
+    sum: int
+    min: int
+    max: int
+    buckets: dict[str, int]
+
+
+class Timings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one event of a queue adds to its timings; None and 0 where it adds nothing.
+
+    Attributes:
+        wait: the milliseconds between append and claim, of jobs that were claimed for the first time.
+        run: the milliseconds between the last claim and the ack, of jobs that were acked.
+        attempts: how often they were claimed, of the same jobs.
+        redelivered: number of jobs that were claimed again.
+        nacked, released, dead: number of jobs that were nacked, were given back because a connection ended, and were moved
+            to the dead-letter topic.
+        expired: number of jobs whose lease had ended since the event before.
+    """
+
+    wait: Parts | None = None
+    run: Parts | None = None
+    attempts: Parts | None = None
+    redelivered: int = 0
+    nacked: int = 0
+    released: int = 0
+    expired: int = 0
+    dead: int = 0
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):

@@ -6,14 +6,73 @@ fold events to add it up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
-from headrace.queues.events import Ack, AnyEvent, Claim, Dead, Deal, Dealt, Nack, Release
+from headrace.definition import build_in
+from headrace.query.language.canonical import Binding, Field, Rollup, SearchConfig, Summary, SummaryParts
+from headrace.query.language.histogram import log2_bucket
+from headrace.queues.events import Ack, AnyEvent, Claim, Dead, Deal, Dealt, Nack, Parts, Release, Timings
 from headrace.queues.projection import Grant, Projection, advance, move
-from headrace.timings import Timings, parts
 from headrace.topics.runs import Runs
 
+ROLLUP = "timings"  # the built-in one of a lease log, and the name of the definition that has it
+SUMMARIES = ("wait", "run", "attempts")
+COUNTERS = ("redelivered", "nacked", "released", "expired", "dead")
 _NOTHING = Timings()
+
+
+def _bound(name: str) -> tuple[Binding, ...]:
+    return (Binding(version=1, json_pointer=name),)
+
+
+def _merged(name: str) -> SummaryParts:
+    count, total, least, greatest, buckets = (f"/timings/{name}/{place}" for place in range(5))
+    return SummaryParts(
+        count_json_pointer=count,
+        sum_json_pointer=total,
+        min_json_pointer=least,
+        max_json_pointer=greatest,
+        histogram_json_pointer=buckets,
+    )
+
+
+build_in(
+    ROLLUP,
+    SearchConfig(
+        primary_timestamp_field="at",
+        fields={
+            "at": Field(kind="date", bindings=_bound("/at"), column=True),
+            **{
+                name: Field(kind="integer", bindings=_bound(f"/timings/{name}"), aggregatable=True)
+                for name in COUNTERS
+            },
+        },
+        rollups={
+            ROLLUP: Rollup(
+                timestamp_field="at",
+                intervals=("1m", "5m", "1h", "1d"),
+                measures={
+                    **{name: _merged(name) for name in SUMMARIES},
+                    **{name: Summary(field=name) for name in COUNTERS},
+                },
+            )
+        },
+    ),
+)
+
+
+def parts(values: Iterable[tuple[int, int]]) -> Parts | None:
+    """Returns the summary of values, each with how often it occurs; None if there are none."""
+    counts: Counter[int] = Counter()
+    buckets: Counter[str] = Counter()
+    for value, count in values:
+        counts[value] += count
+        buckets[log2_bucket(value)] += count
+    if not counts:
+        return None
+    total = sum(value * count for value, count in counts.items())
+    return Parts(counts.total(), total, min(counts), max(counts), dict(buckets))
 
 
 def measure(before: Projection, event: AnyEvent, appended: Mapping[int, int]) -> Timings | None:

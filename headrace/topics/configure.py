@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from headrace.definition import COLUMNS, TIMINGS
+from headrace.definition import COLUMNS
 from headrace.errors import InvalidRequest
 from headrace.log import seam as rules
 from headrace.log.requests import JSON
@@ -24,6 +24,7 @@ from headrace.topics.values import (
     LEASE_MS,
     LEASES,
     MAX_JITTER_MS,
+    TIMINGS,
     TOPICS,
     Configured,
     TopicConfig,

@@ -13,15 +13,16 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.batch import EMPTY, Batch, Record
-from headrace.definition import COLUMNS, TIMINGS
+from headrace.definition import COLUMNS, GENERIC
 from headrace.errors import InvalidRequest
 from headrace.objects import keys
 from headrace.tables.counters import TOTAL_BYTES
 from headrace.topics.removed import Root
-from headrace.wal.state import Extension, LogConfig, LogState
+from headrace.wal.state import DefinitionRef, Extension, LogConfig, LogState
 
 TOPICS = "topics"  # the surface of `/v0/…`
 LEASES = "leases"  # the role of a queue's lease log
+TIMINGS = DefinitionRef(0, "timings", 1, GENERIC)  # its definition: `headrace.queues.timings`
 
 MAX_LIMIT = 1000  # records of a diff (§ 3)
 DEFAULT_LIMIT = 256

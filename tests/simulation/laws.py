@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from functions.queue import Message
-from headrace.definition import COLUMNS, TIMINGS, Document
+from headrace.definition import COLUMNS, Document
 from headrace.errors import Damaged, HeadraceError, StoreError
 from headrace.objects import keys, packed
 from headrace.tables.catalog import PutRow
@@ -15,7 +15,7 @@ from headrace.tables.counters import Count
 from headrace.tables.items import Guard
 from headrace.tables.producers import PutProducer
 from headrace.tables.unborn import UNBORN
-from headrace.topics.values import TOPICS
+from headrace.topics.values import TIMINGS, TOPICS
 from headrace.wal import Committed, Outcome
 from headrace.wal.entry import PutEntry
 from headrace.wal.state import Entry

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.batch import Batch, concat
-from headrace.definition import COLUMNS, TIMINGS
+from headrace.definition import COLUMNS
 from headrace.streams.values import AppendRequest, CreateRequest, state_of
-from headrace.topics.values import TOPICS
+from headrace.topics.values import TIMINGS, TOPICS
 from headrace.wal.state import DefinitionRef, Entry
 from tests.simulation import definitions
 from tests.simulation.log_model import LogModel, View, Written

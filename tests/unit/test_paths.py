@@ -32,7 +32,7 @@ MOST = {
     "seal": 23,  # two since a floor can pass whole segments
     "topic append": 24,
     "topic diff": 29,
-    "claim": 33,  # three since each event tells the timings of its jobs
+    "claim": 32,  # two since each event tells the timings of its jobs
     "ack": 27,
 }
 

@@ -17,7 +17,7 @@ from functions.metrics import ApiMetric
 from headrace import instants
 from headrace.json import jsontext
 from headrace.log.seam import Which
-from headrace.timings import COUNTERS, ROLLUP
+from headrace.queues.timings import COUNTERS, ROLLUP
 from headrace.topics.values import LEASES
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow

@@ -14,7 +14,7 @@ from functions.api.context import assemble
 from functions.api.door.access import parse
 from headrace import instants
 from headrace.memory import memory_stores
-from headrace.timings import COUNTERS
+from headrace.queues.timings import COUNTERS
 from headrace.topics.values import LEASES
 from tests.support import index_runs
 from tests.support.clocks import ManualClock

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from headrace.definition import TIMINGS, built_in
+from headrace.definition import built_in
 from headrace.json import jsontext
 from headrace.query.language import canonical, rollup
 from headrace.query.language.rollup import Groups, Part
 from headrace.queues import events
+from headrace.queues.events import Parts, Timings
 from headrace.queues.projection import Projection, apply
-from headrace.queues.timings import measure
-from headrace.timings import COUNTERS, ROLLUP, SUMMARIES, Parts, Timings, parts
+from headrace.queues.timings import COUNTERS, ROLLUP, SUMMARIES, measure, parts
+from headrace.topics.values import TIMINGS
 from tests.support.examples import examples
 from tests.unit.queues.desk import NOW_MS, Desk, seqs
 from tests.unit.queues.histories import History

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from headrace.batch import Batch
-from headrace.definition import COLUMNS, TIMINGS
+from headrace.definition import COLUMNS
 from headrace.memory import memory_stores
 from headrace.queues.values import ClaimRequest
 from headrace.queues.verbs import Queues
 from headrace.recovery.recover import recover
 from headrace.recovery.verify import verify_all
-from headrace.topics.values import LEASES, Configured, TopicConfig, WriteRequest
+from headrace.topics.values import LEASES, TIMINGS, Configured, TopicConfig, WriteRequest
 from headrace.wal.memory import MemoryWal
 
 
