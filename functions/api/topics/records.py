@@ -15,6 +15,7 @@ from functions.api.door.answers import ANSWER_BYTES, grown
 from functions.api.topics.config import ConfigBody
 from headrace.batch import Batch, Record
 from headrace.errors import InvalidRequest
+from headrace.json import jsontext
 from headrace.queues.values import Job
 from headrace.topics.errors import BatchTooLarge, RecordTooLarge
 from headrace.topics.values import (
@@ -103,6 +104,9 @@ def _meta(number: int, record: RecordBody) -> bytes | None:
     size = len(record.data) + len(meta)
     if size > MAX_RECORD_BYTES:
         raise RecordTooLarge(f"a record is too large: index={number} limit={MAX_RECORD_BYTES} received={size}")
+    # Searches, index jobs and the burial of a job parse what was stored: they must be able to.
+    jsontext.check_depth(record.data)
+    jsontext.check_depth(record.meta)
     if meta in _ABSENT:
         return None
     if not meta.startswith(b"{"):

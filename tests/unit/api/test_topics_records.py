@@ -125,6 +125,19 @@ def test_a_malformed_write_is_refused(server: Server, body: bytes) -> None:
     assert code(ask(server, "GET", T)) == (404, "topic_not_found")
 
 
+@pytest.mark.parametrize("member", ["data", "meta"])
+def test_what_no_search_and_no_burial_could_parse_is_refused(server: Server, member: str) -> None:
+    def nested(levels: int) -> bytes:
+        record = {"data": b"1", member: b'{"a":' * levels + b"1" + b"}" * levels}
+        return b'{"records":[{%b}]}' % b",".join(b'"%b":%b' % (name.encode(), text) for name, text in record.items())
+
+    for levels in (201, 900):
+        assert code(server("POST", T, JSON, nested(levels))) == (400, "invalid_request")
+    assert code(ask(server, "GET", T)) == (404, "topic_not_found")
+    assert server("POST", T, JSON, nested(200)).status == 201
+    assert server("POST", T, JSON, b'{"records":[{"data":[%b]}]}' % b",".join([b"[{}]"] * 5000)).status == 200
+
+
 def test_members_that_are_not_known_are_ignored(server: Server) -> None:
     body = {"records": [{"data": 1, "$seq": 9, "later": []}], "disable_backpressure": True, "later": {"x": 1}}
     assert ask(server, "POST", T, body).json["seqs"] == [1]
