@@ -3,8 +3,9 @@
 A counter is the sum of 16 rows, its *shards*, so that transactions seldom meet at one item. Of a limit each shard may
 hold its part, and the parts add up to the limit: so the sum never exceeds it, and while the sum is below the limit, some
 shard has room. One more goes to any shard that has room; one less comes off any shard, which may fall below zero. So
-nothing has to remember where it was counted, and a limit may be changed at any time: after it was lowered, no more than
-it can join those that are there.
+nothing has to remember where it was counted, and a limit may be changed at any time: after it was lowered, shards that hold
+more than their new part keep it and others fill up to theirs, so that the sum may be above it, but never above the limit
+before. Likewise a recovery may find more than the limit: it spreads them evenly, and the sum never exceeds what it found.
 
 The rows are in the table of sessions (`headrace.tables.sessions`). They change only with what they count, in one
 transaction: a name with its row, an open stream with its slot.

@@ -61,6 +61,7 @@ class World:
     ) -> None:
         self.plan = plan
         self.most_topics = FEW_TOPICS if plan.seed % 4 == 0 else 100
+        self.recovered_topics = 0  # the most that any recovery found
         self.settings = replace(SETTINGS, max_topics=self.most_topics)
         self.tracing = tracing
         self.lines: list[str] = []

@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import LimitReached, StoreError
 from headrace.recovery.counts import check_counts
 from headrace.recovery.report import Counted
-from headrace.tables.counters import Count
+from headrace.tables.counters import SHARDS, Count, part_of
 from tests.support.faults import Faulty
 from tests.support.pairs import PAIRS, Pairs
 from tests.unit.recovery.world import Ruins
@@ -50,6 +50,36 @@ def test_names_that_come_back_from_the_bucket_are_counted() -> None:
         Pairs(world.stores, most=3).create("d")
     Pairs(world.stores, most=4).create("d")
     assert sum(held(world)) == 4
+
+
+def test_names_beyond_the_limit_that_come_back_are_never_joined_by_more() -> None:
+    """One may take the place of another of them, since shards know only themselves; a fourth never comes."""
+    world = Ruins()
+    published(world, "t0", "b", "c")
+    world.lose_tables()
+    assert world.recover().counters == (Counted(PAIRS, 3, 0),)
+    full = Pairs(world.stores, most=2)
+    full.log.delete("t0")
+    full.create("t0")
+    assert held(world)[:4] == [1, 1, 1, 0]
+    for number in range(40):
+        with pytest.raises(LimitReached):
+            full.create(f"n{number}")
+    for name in ("b", "c"):
+        full.log.delete(name)
+    full.create("d")
+    with pytest.raises(LimitReached):
+        full.create("e")
+    assert sum(held(world)) == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "most"), [(found, most) for found in (1, 2, 3, 16, 17, 40) for most in (1, 2, 16, 33)]
+)
+def test_no_shard_exceeds_what_was_found_or_its_part_of_the_limit(found: int, most: int) -> None:
+    """So neither does the sum: of even parts of two numbers, those of the higher one are the higher ones in every shard."""
+    parts = [(part_of(shard, found), part_of(shard, most)) for shard in range(SHARDS)]
+    assert sum(map(max, parts)) == max(found, most)
 
 
 def test_counters_of_another_moment_than_the_rows_are_set_right() -> None:
