@@ -26,7 +26,6 @@ from headrace.query.language.canonical import Count, DefaultField, Field, Kind, 
 VERSION = 1
 
 Family = Literal["kw", "lex", "fts", "col", "agg", "mblk"]
-FAMILIES: tuple[Family, ...] = ("kw", "lex", "fts", "col", "agg", "mblk")
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -98,12 +98,6 @@ class Projection(NamedTuple):
     dead: int = 0
 
     @property
-    def due_ms(self) -> int | None:
-        """The next time (epoch ms) at which a job can be claimed that can't be now; None if time alone changes nothing."""
-        ends = [grant.until_ms + 1 for grant in self.grants]
-        return min([*ends, *(one.ready_ms for one in self.back if one.ready_ms)], default=None)
-
-    @property
     def weight(self) -> int:
         """About how many bytes it takes in memory."""
         runs = len(self.done) + sum(len(one.jobs) for one in self.grants) + sum(len(one.jobs) for one in self.back)

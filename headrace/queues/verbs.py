@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from headrace.clock import Bounded, within_deadline
 from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StoreError
-from headrace.index.fetching import RunCache
 from headrace.log.commit import Found
 from headrace.log.context import Sized, Ticket
 from headrace.log.control import Controls
@@ -65,10 +64,10 @@ class Queues(Topics):
     keep changing it; then nothing was written.
     """
 
-    def __init__(self, stores: Stores, run_cache: RunCache | None = None) -> None:
-        """Creates the verbs. If `run_cache` is None, a cache in memory is created."""
+    def __init__(self, stores: Stores) -> None:
+        """Creates the verbs."""
         self._queues = QueueSurface(self._find_leases)
-        super().__init__(stores, run_cache, self._queues)
+        super().__init__(stores, self._queues)
         self._waits_looked_at: Bounded[str, int] = Bounded(_REMEMBERED)
         self._vain: Bounded[str, Vain] = Bounded(_REMEMBERED)
 
@@ -143,13 +142,6 @@ class Queues(Topics):
             for first, end in grant.jobs
             for offset in range(first, end)
         )
-
-    def next_due_ms(self, name: str) -> int | None:
-        """Returns when the next lease or delay ends (epoch ms), so that a job can be claimed which can't be now; None if
-        there is none.
-        """
-        with self.in_time():
-            return self._now(name).due_ms
 
     def _oldest_wait_ms(self, name: str, look: Look) -> int | None:
         now_ms = self._stores.clock.now_ms()

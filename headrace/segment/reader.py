@@ -53,24 +53,7 @@ def read_data(objects: Objects, segment: Segment, start_offset: int, max_records
         Damaged: the object differs from what the manifest says.
         StoreTimeout, StoreThrottled: from the object store.
     """
-    return _read(objects, segment, segment.pages, start_offset, max_records, max_bytes)
-
-
-def read_meta(
-    objects: Objects, segment: Segment, start_offset: int, max_records: int, max_bytes: int
-) -> list[bytes | None]:
-    """Returns the meta of consecutive records (None for those without), in the way `read_data` returns their data.
-
-    A segment without meta costs no GET.
-    """
-    if segment.meta is None:
-        return [None] * min(max_records, segment.end_offset - start_offset)
-    return [one or None for one in _read(objects, segment, segment.meta, start_offset, max_records, max_bytes)]
-
-
-def _read(
-    objects: Objects, segment: Segment, pages: PageIndex, start_offset: int, max_records: int, max_bytes: int
-) -> list[bytes]:
+    pages = segment.pages
     span = _span(segment, pages, _row(segment, start_offset), max_records, max_bytes)
     try:
         raw = objects.get_range(segment.key, span.start, span.length)

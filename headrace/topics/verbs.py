@@ -12,7 +12,6 @@ from typing import NamedTuple
 from headrace.batch import Record
 from headrace.clock import Bounded, Threads
 from headrace.errors import Damaged, HeadraceError, InvalidRequest, OutcomeUnknown, StoreError
-from headrace.index.fetching import RunCache
 from headrace.log.logs import Log
 from headrace.log.requests import Head, RecordsPage
 from headrace.log.seam import Look
@@ -71,9 +70,9 @@ class Topics(Log):
     of `Log` and of `headrace.topics.errors`.
     """
 
-    def __init__(self, stores: Stores, run_cache: RunCache | None = None, surface: TopicSurface = SURFACE) -> None:
-        """Creates the verbs. If `run_cache` is None, a cache in memory is created."""
-        super().__init__(stores, surface, run_cache)
+    def __init__(self, stores: Stores, surface: TopicSurface = SURFACE) -> None:
+        """Creates the verbs."""
+        super().__init__(stores, surface)
         self._topics = surface
         self._times: Bounded[tuple[str, int, int], int] = Bounded(_TIMES)
         self._touched: Bounded[str, int] = Bounded(_TOUCHED)

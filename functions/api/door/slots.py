@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from starlette.responses import Response
@@ -31,13 +31,10 @@ STREAMS = "streams"  # the counter of open streams; with a key's id behind a sla
 class StreamSlots:
     """The slots of open streams, as one process takes them."""
 
-    def __init__(
-        self, sessions: Sessions, settings: Settings, clock: Clock, new_id: Callable[[], str] = random_id
-    ) -> None:
+    def __init__(self, sessions: Sessions, settings: Settings, clock: Clock) -> None:
         self._sessions = sessions
         self._settings = settings
         self._clock = clock
-        self._new_id = new_id
 
     async def hold(self, stream: Response, key_id: str, ends_ms: int) -> Response:
         """Takes a slot for a stream and returns the response to send in its place: the same, which frees the slot at its
@@ -68,7 +65,7 @@ class StreamSlots:
             of_key = settings.max_sse_connections_per_key
             limits.append(slots.Limit("max_sse_connections_per_key", f"{STREAMS}/{key_id}", of_key))
         with within_deadline(settings.request_timeout_ms):
-            return slots.take(self._sessions, self._new_id(), limits, ends_ms, self._clock.now_ms())
+            return slots.take(self._sessions, random_id(), limits, ends_ms, self._clock.now_ms())
 
     def _free(self, slot: Slot) -> None:
         with within_deadline(self._settings.request_timeout_ms):

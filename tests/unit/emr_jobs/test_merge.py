@@ -93,7 +93,6 @@ def test_every_column_is_merged() -> None:
     assert [one.meta is None for one in parts] == [True, True, False, False]
     found = merge.merge_segments(objects, task_of(parts), PLANNED_MS, lambda: "x")
     assert segments.read_records(objects, found) == batch_of(whole)
-    assert reader.read_meta(objects, found, 12, 3, 100) == [None, b"{}", b"{}"]
 
 
 def test_what_is_not_what_was_published_is_never_merged() -> None:

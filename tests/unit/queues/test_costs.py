@@ -110,7 +110,6 @@ def test_an_empty_claim_and_a_view_write_nothing(aws: Deployment) -> None:
         lambda: queues.claim("empty", ClaimRequest("a", 5)),
         lambda: queues.ack("empty", SettleRequest("a", (1,))),
         lambda: queues.release("empty", "a", "s"),
-        lambda: queues.next_due_ms("empty"),
         lambda: queues.leases("empty", "a"),
     ):
         with aws.calls.during() as made:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 import pytest
 
@@ -16,12 +14,6 @@ from headrace.topics.values import DiffRequest, Gap, Match, TopicConfig
 from tests.support.clocks import ManualClock
 from tests.support.faults import CountedEntries
 from tests.unit.queues.world import Process, World, seqs
-
-# What a `/work` stream asks before it claims: the newest leases, and not the jobs log.
-GLANCES: list[Callable[[Process], object]] = [
-    lambda process: process.queues.leases("q", "b"),
-    lambda process: process.queues.next_due_ms("q"),
-]
 
 
 def test_what_a_cap_takes_between_the_two_reads_of_a_diff_is_told() -> None:
@@ -71,42 +63,37 @@ def test_a_claim_after_a_view_gets_no_job_that_a_cap_has_taken() -> None:
     assert seqs(two.claim("b", 2)) == [3, 4]
 
 
-@pytest.mark.parametrize("glance", GLANCES)
-def test_a_claim_of_a_process_that_knows_the_newest_leases_follows_the_newest_configuration(
-    glance: Callable[[Process], object],
-) -> None:
+def test_a_claim_of_a_process_that_knows_the_newest_leases_follows_the_newest_configuration() -> None:
     world, clock = World(), ManualClock()
     one, two = world.process(clock), world.process(clock)
     one.create(jobs=9, lease_ms=1_000)
     two.claim("b")
     for lease_ms in (60_000, 90_000):
         one.queues.put("q", TopicConfig(type="queue", lease_ms=lease_ms))
-        glance(two)
+        two.queues.leases("q", "b")
         (job,) = two.claim("b").jobs
         assert job.deadline_ms == clock.now_ms() + lease_ms
 
 
-@pytest.mark.parametrize("glance", GLANCES)
-def test_a_claim_after_a_put_gets_no_job_that_the_new_cap_has_taken(glance: Callable[[Process], object]) -> None:
+def test_a_claim_after_a_put_gets_no_job_that_the_new_cap_has_taken() -> None:
     world, clock = World(), ManualClock()
     one, two = world.process(clock), world.process(clock)
     one.create(jobs=9)
     two.claim("b")
     one.queues.put("q", TopicConfig(type="queue", cap_records=2))
-    glance(two)
+    two.queues.leases("q", "b")
     one.produce(b"10")
     assert seqs(two.claim("b")) == [9]
 
 
-@pytest.mark.parametrize("glance", GLANCES)
-def test_a_claim_after_a_put_gets_no_job_whose_new_ttl_is_over(glance: Callable[[Process], object]) -> None:
+def test_a_claim_after_a_put_gets_no_job_whose_new_ttl_is_over() -> None:
     world, clock = World(), ManualClock()
     one, two = world.process(clock), world.process(clock)
     one.create(jobs=3)
     two.claim("b")
     clock.sleep(10)
     one.queues.put("q", TopicConfig(type="queue", ttl_ms=1_000))
-    glance(two)
+    two.queues.leases("q", "b")
     assert two.claim("b").jobs == []
 
 

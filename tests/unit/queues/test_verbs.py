@@ -79,7 +79,6 @@ def test_requests_to_what_is_no_queue() -> None:
             lambda name: queues.extend(name, settle),
             lambda name: queues.release(name, "a", "s"),
             lambda name: queues.leases(name, "a"),
-            queues.next_due_ms,
         ):
             with pytest.raises(error):
                 ask(name)
@@ -100,13 +99,11 @@ def test_a_lease_ends_by_the_clock_alone() -> None:
     process.create(jobs=1, lease_ms=1_000)
     process.claim("a")
     now_ms = process.clock.now_ms()
-    assert process.queues.next_due_ms("q") == now_ms + 1_001
     assert [(lease.seq, lease.deadline_ms) for lease in process.queues.leases("q", "a")] == [(1, now_ms + 1_000)]
     commits = process.wal.calls["commit"]
     process.clock.advance(1.001)
     assert process.counts() == (1, 0, 0, 1)
     assert process.queues.leases("q", "a") == []
-    assert process.queues.next_due_ms("q") is None
     assert process.wal.calls["commit"] == commits, "nothing is written at a deadline"
     assert process.claim("b").jobs[0].deliveries == 2
 

@@ -13,7 +13,7 @@ from headrace.objects import keys, packed
 from headrace.objects.memory import MemoryObjects
 from headrace.segment import keypage
 from headrace.segment.descriptor import Segment
-from headrace.segment.reader import find_time, read_data, read_meta, rows_of_key
+from headrace.segment.reader import find_time, read_data, rows_of_key
 from tests.support.builders import batch_of
 from tests.unit.segment.samples import START_MS, mixed, records
 
@@ -70,7 +70,6 @@ def test_a_segment_with_every_column_is_read_and_described() -> None:
     objects.put(segment.key, (GOLDEN / "v1.full.parquet").read_bytes())
     objects.put(keys.segment_keys(segment.key), (GOLDEN / "v1.full.keys.zst").read_bytes())
     assert read_data(objects, segment, 1000, 1 << 40, 1 << 40) == [record.data for record in content]
-    assert read_meta(objects, segment, 1040, 3, 1 << 40) == [record.meta for record in content[40:43]]
     assert emr_jobs.segments.read_records(objects, segment) == batch_of(content)
     data = objects.get(keys.segment_keys(segment.key))
     page = keypage.decode(data, sha256=segment.keys_sha256, count=96, source="k")
@@ -78,4 +77,3 @@ def test_a_segment_with_every_column_is_read_and_described() -> None:
     assert page.hops == [one.hops for one in content]
     assert list(page.sizes) == [len(one.data) for one in content]
     assert page.key_by_row() == [one.key for one in content]
-    assert read_meta(objects, msgspec.structs.replace(segment, meta=None), 1090, 10, 1) == [None] * 6
