@@ -333,7 +333,8 @@ def bring_up(projection: Projection, jobs: Look, now_ms: int) -> Projection:
 
 def lapsed_of(leases: LogState, lost: Lost | None) -> int:
     """Returns the offset after the last job of which readers must learn that it is lost (`LeaseState.lapsed`), given what
-    recoveries of the jobs log have lost since.
+    recoveries of the jobs log have lost since. If they have lost that one, it is where they took the log up: only the last
+    one is known, so there may be others before it, or none.
     """
     lapsed = leases_of(leases).lapsed
     return lapsed if lost is None else min(lapsed, lost.end)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+TOLD = ("expired", "lost")  # of jobs that are gone so, readers must learn
+
+
 class Lease(NamedTuple):
     """A job that a worker holds."""
 
@@ -59,6 +62,9 @@ class LeaseLog:
         touched: the step of the last event about each job.
         history: the engine's projection and digest after so many events.
         incarnation: that of the jobs log, by the last event; -1 before the first.
+        told: the offset below which readers may be told of a loss, since a recovery has lost jobs of which they had to
+            learn. Readers did miss those. Of losses the engine knows only the last one, so after such a recovery it can't
+            say whether there are others before it; and a gap that is told in vain is better than one that is not told.
     """
 
     jobs: LogModel
@@ -70,6 +76,7 @@ class LeaseLog:
     touched: dict[int, int] = field(default_factory=dict)
     history: list[tuple[Projection, str]] = field(default_factory=lambda: [(Projection(), "")])
     incarnation: int = -1
+    told: int = 0
 
     def is_done(self, offset: int, step: int | None = None) -> bool:
         """Returns whether a job was done at a step, or is now."""
@@ -100,6 +107,8 @@ class LeaseLog:
         lost = self.lost()
         if lost is None:
             return
+        if self.told > lost.end or any(offset >= lost.end for offset, (how, _) in self.done.items() if how in TOLD):
+            self.told = lost.end
         for jobs in (self.held, self.back, self.done):
             for offset in [one for one in jobs if one >= lost.end]:
                 del jobs[offset]

@@ -19,6 +19,7 @@ from headrace.queues.events import lease_id
 from headrace.queues.values import Claimed, ClaimRequest, Settled, SettleRequest
 from headrace.topics.errors import NotEmpty, TopicFull
 from headrace.topics.values import Configured, DiffPage, DiffRequest, Erased, TopicView, WriteRequest, Written
+from tests.simulation.queues import TOLD
 from tests.simulation.topics import DELETED, LOST, Effect, Erase, Put, TopicLog
 
 if TYPE_CHECKING:
@@ -164,14 +165,15 @@ class TopicAnswers:
         if lives:
             return f"{gap} has {lives}, which live"
         # A write may tell of jobs that were done since it read the lease log: `Topics._lose` judges what it tells.
-        if cursor < topic.evicted_at() or any(self._is_lost(topic, one) for one in range(gap.last)):
+        told = max(topic.evicted_at(), topic.leases.told if topic.leases is not None else 0)
+        if cursor < told or any(self._is_lost(topic, one) for one in range(gap.last)):
             return ""
         return f"{gap}, and nothing was lost"
 
     def _is_lost(self, topic: TopicLog, offset: int) -> bool:
         """Whether a reader must learn of a record: a cap took it, or its time was over for a worker or is now."""
         how = topic.leases.done.get(offset, ("", 0))[0] if topic.leases is not None else ""
-        return how in ("expired", LOST) or topic.is_gone(offset) == LOST or self._may_be_expired(topic, offset)
+        return how in TOLD or topic.is_gone(offset) == LOST or self._may_be_expired(topic, offset)
 
     def _delivered(self, topic: TopicLog, request: DiffRequest, page: DiffPage, begin: int) -> str:
         start = self._running.start

@@ -15,7 +15,7 @@ from headrace.objects import keys
 from headrace.topics.runs import Runs
 from headrace.topics.values import LEASES, Match, TopicConfig, WriteRequest, topic_of
 from headrace.wal.state import Entry, LogState
-from tests.simulation.queues import LeaseLog, Queues
+from tests.simulation.queues import TOLD, LeaseLog, Queues
 from tests.simulation.topic_pasts import join_again, remember
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ class Topics:
         if topic.leases is None or topic.is_gone(offset) != "done":
             return topic.is_gone(offset) == LOST
         how, at = topic.leases.done[offset]
-        return how in ("expired", LOST) or at > self._begun(entry)
+        return how in TOLD or at > self._begun(entry)
 
     def _begun(self, entry: Entry) -> int:
         return min(map(self._start, entry.request_ids))

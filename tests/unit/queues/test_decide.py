@@ -224,6 +224,23 @@ def test_expired_jobs_that_a_recovery_lost_are_no_loss_of_those_that_follow() ->
     assert leases_of(desk.leases).lapsed == 3
 
 
+def test_where_a_recovery_lost_the_last_expired_job_readers_learn_of_a_loss_up_to_there() -> None:
+    """Whether one of the jobs before it expired, too, nobody knows any more: they are done."""
+    desk = Desk(ttl_ms=1_000)
+    desk.produce(b"acked", b"old")
+    desk.claim("a", 1)
+    desk.ack("a", 1)
+    desk.now_ms += 1_001
+    desk.produce(b"new")
+    assert seqs(desk.claim("a")) == [3]
+    leases = desk.leases
+    recovered(desk, Recovery(1, 1))
+    assert (ledger.lapsed_of(leases, None), ledger.lapsed_of(leases, events.Lost(1, 1))) == (2, 1)
+    desk.produce(b"other")
+    assert seqs(desk.claim("b")) == [2]
+    assert leases_of(desk.leases).lapsed == 1
+
+
 def test_leases_of_the_queue_before_of_a_name_are_none_of_this_one() -> None:
     desk = filled(2)
     desk.claim("a", 1)
