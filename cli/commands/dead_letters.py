@@ -123,11 +123,15 @@ def retry(connection: Connection, name: str, yes: bool, as_json: bool) -> None:
     for page in pages(client, topic):
         stranger = next((letter for letter in page if letter.queue != queue.name), None)
         own = page if stranger is None else page[: page.index(stranger)]
-        for letter in own:
-            push_again(client, queue, topic, letter)
-        if own:
-            erase_records(client, topic, {"before_seq": own[-1].seq + 1})
-            done += len(own)
+        pushed: list[Letter] = []
+        try:
+            for letter in own:
+                push_again(client, queue, topic, letter)
+                pushed.append(letter)
+        finally:  # a later retry would push them again, if a letter could not be pushed
+            if pushed:
+                erase_records(client, topic, {"before_seq": pushed[-1].seq + 1})
+        done += len(pushed)
         if stranger is not None:
             break
     if as_json:

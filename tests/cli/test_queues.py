@@ -131,6 +131,13 @@ def test_a_retry_that_was_cut_off_pushes_nothing_twice(headrace: Shell, dead: Fa
     assert dead.topics["jobs"].head_seq == 6
 
 
+def test_a_retry_that_the_queue_refuses_keeps_no_letter_that_was_pushed(headrace: Shell, dead: FakeTopics) -> None:
+    dead.faulty, dead.faults = "/jobs", [lambda _, apply: apply()] * 2 + [status(422)]  # a look, and two pushes
+    result = headrace("queue", "dead-letters", "retry", "jobs", "--yes")
+    assert result.exit_code == 1 and "422" in result.stderr
+    assert (dead.topics["jobs"].head_seq, list(dead.topics["dead"].records)) == (5, [2])
+
+
 def test_a_retry_loses_no_job_of_a_dead_letter_topic_with_a_long_name(headrace: Shell, topics: FakeTopics) -> None:
     name = "d" * 255
     headrace("queue", "create", "jobs", "--max-deliveries", "1", "--dead-letter", name)
