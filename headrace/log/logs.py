@@ -5,20 +5,20 @@ called by any thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Unpack
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import Any, TypeVar, Unpack
 
 from msgspec.structs import replace
 
 from headrace.clock import within_deadline
 from headrace.definition import Definition
-from headrace.errors import InvalidRequest
+from headrace.errors import Damaged, Gone, InvalidRequest, NotFound
 from headrace.index.fetching import RunCache
 from headrace.index.manifest import IndexManifests
 from headrace.limits import MAX_NOTE_BYTES, PAGE_BYTES, PAGE_RECORDS
 from headrace.log import tags
 from headrace.log.commit import Appender, Found
-from headrace.log.context import Context
+from headrace.log.context import Context, Picture
 from headrace.log.control import Controls
 from headrace.log.prune import Pruner
 from headrace.log.read import Reader
@@ -40,6 +40,7 @@ from headrace.log.stores import Stores
 from headrace.tables.catalog import PutRow, Row
 from headrace.wal.state import LogConfig, LogState
 
+T = TypeVar("T")
 Change = Callable[[Definition, LogConfig, LogState], Definition]
 """A function that computes the new definition from the current one, the log's configuration and its state."""
 
@@ -154,6 +155,28 @@ class Log:
         """
         with self.in_time():
             return self._stores.catalog.living(self._surface.name, after=after, prefix=prefix, limit=limit)
+
+    def listed(self, row: Row, show: Callable[[Head], T]) -> T | None:
+        """Returns what `show` makes of the log of a row that `list` returned; None if no living log has its name. Costs one
+        query, if the row is not out of date.
+
+        The index of living names lags: the row may be of a log that has ended, or of one that a disaster left without its
+        name, its entries or its objects. So what fails is tried once more on the log that has the name. The row's log is
+        not cached: appends would follow it.
+
+        Raises:
+            Damaged: the log that has the name has no entry, or lacks an object.
+        """
+        context, read = self._context, self._context.pictures.read_time()
+        with self.in_time(), suppress(NotFound, Gone):
+            with suppress(Damaged, NotFound):
+                newest = self._stores.wal.newest(row.log_id)
+                if newest is not None and not newest.state.ended:
+                    return show(context.head(Picture(row, newest, read)))
+            row = context.pictures.row(row.name)
+            if not row.ended:
+                return show(context.head(self.controls.living(context.pictures.look_at(row, read))))
+        return None
 
     def note(self, log_id: str) -> bytes | None:
         """Returns the note of a log, which the surface stores beside it; None if there is none."""

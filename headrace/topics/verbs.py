@@ -213,7 +213,6 @@ class Topics(Log):
         With `touch`, their priorities count them as read now.
         """
         with self.in_time():
-            read = self._context.pictures.read_time()
             least = {one for one in prefixes if not any(one != other and one.startswith(other) for other in prefixes)}
             found = [self.list(after=after, prefix=prefix, limit=limit + 1) for prefix in sorted(least)]
             rows = list(islice(heapq.merge(*found, key=lambda row: row.name.encode()), limit + 1))
@@ -221,18 +220,15 @@ class Topics(Log):
             rows = rows[:limit]
             clocks = self._stores.sessions.clocks(row.log_id for row in rows)
 
-            def show(row: Row) -> TopicView | None:
-                picture = self._context.pictures.look_at(row, read)
-                if picture.state.ended:  # the index of living names lags
-                    return None
-                head = self._context.head(picture)
+            def show(row: Row, head: Head) -> TopicView:
+                is_other = head.log_id != row.log_id
+                read_ms = (self._stores.sessions.clocks([head.log_id]) if is_other else clocks).get(head.log_id)
                 if touch:
-                    self._touch(row.log_id)
-                with suppress(TopicNotFound):  # a queue that ends while its two logs are read
-                    return self._show(row.name, head, clocks.get(row.log_id), is_read=touch, is_exact=False)
-                return None
+                    self._touch(head.log_id)
+                return self._show(row.name, head, read_ms, is_read=touch, is_exact=False)
 
-            return [view for view in self._threads.map(show, rows) if view is not None], more
+            views = self._threads.map(lambda row: self.listed(row, partial(show, row)), rows)
+            return [view for view in views if view is not None], more
 
     def _show(
         self, name: str, head: Head, read_ms: int | None, *, is_read: bool = False, is_exact: bool = True

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import StoreTimeout
+from headrace.tables.catalog import Row
+from headrace.tables.memory import MemoryCatalog
 from headrace.wal import Page
 
 
@@ -97,3 +99,16 @@ class CountedEntries(Faulty):
         page: Page = self.target.read(log_id, **what)
         self.entries += len(page.entries)
         return page
+
+
+class LaggingIndex(Faulty):
+    """A catalog in memory whose listings show from now on what it holds now."""
+
+    def __init__(self, target: Any) -> None:
+        super().__init__(target)
+        self._index = MemoryCatalog()
+        self._index.rows = dict(target.rows)
+
+    def living(self, surface: str, **which: Any) -> list[Row]:
+        """Lists the rows as they were."""
+        return self._index.living(surface, **which)

@@ -21,7 +21,7 @@ from functions.sealer.seal import seal
 from headrace.clock import check_deadline
 from headrace.memory import memory_stores
 from tests.support.clocks import ManualClock
-from tests.support.faults import Faulty
+from tests.support.faults import Faulty, LaggingIndex
 from tests.unit.api.asgi import JSON, QUIET, TEXT, Server
 
 
@@ -70,6 +70,31 @@ def test_a_stream_made_again_has_a_higher_epoch() -> None:
     server("DELETE", "/v1/stream/s")
     server("PUT", "/v1/stream/s", TEXT)
     assert [row["epoch"] for row in listed(server)] == [1]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_stream_made_again_is_shown_while_the_index_lags(is_lost: bool) -> None:
+    stores = memory_stores(QUIET)
+    lagging = Faulty(stores.catalog)
+    server = Server(parts=assemble(replace(stores, catalog=lagging), Access({})))
+    for name in ("gone", "s"):
+        server("PUT", f"/v1/stream/{name}", TEXT, b"a")
+    old = server.parts.logs().head("s").log_id
+    lagging.target = LaggingIndex(stores.catalog)
+    for name in ("gone", "s"):
+        server("DELETE", f"/v1/stream/{name}")
+    server("PUT", "/v1/stream/s", TEXT)
+    if is_lost:  # by a disaster; the recovery has left it alone, for it had lost its name
+        stores.wal.remove(old, [entry.slot for entry in stores.wal.read(old).entries])
+    assert [(row["name"], row["epoch"], row["next_offset"]) for row in listed(server)] == [("s", 1, "0")]
+
+
+def test_a_stream_whose_own_log_has_no_entry_is_damaged() -> None:
+    server = Server()
+    server("PUT", "/v1/stream/s", TEXT)
+    log_id, wal = server.parts.logs().head("s").log_id, server.stores.wal
+    wal.remove(log_id, [entry.slot for entry in wal.read(log_id).entries])
+    assert server("GET", "/v1/streams").status == 500
 
 
 def test_streams_that_expired_unnoticed_are_left_out_and_the_page_is_full() -> None:

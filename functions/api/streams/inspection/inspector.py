@@ -15,6 +15,7 @@ from headrace.index import manifest as index_manifests
 from headrace.index.descriptors import Run
 from headrace.index.manifest import IndexManifest, gaps
 from headrace.log import seam
+from headrace.log.requests import Head
 from headrace.log.stores import Stores
 from headrace.manifest import manifest as manifests
 from headrace.manifest.manifest import Manifest, ManifestPage, Parts
@@ -229,21 +230,20 @@ class Inspector:
 
     def listed(self, row: Row) -> Listed | None:
         """Returns what a listing shows of a catalog row; None if the stream has ended or expired. Costs one query, one item
-        read if it has records, and one if it has a TTL.
+        read if it has records, and one if it has a TTL. Raises Damaged if the stream's log has no entry.
         """
-        newest = self._stores.wal.newest(row.log_id)
-        if newest is None or newest.state.ended:
-            return None
-        config, state = row.config, newest.state
+        return self._logs.listed(row, self._listed)
+
+    def _listed(self, head: Head) -> Listed | None:
+        config, state = head.config, head.state
         is_empty = state.next_offset == config.base_offset
-        watermark = Watermark() if is_empty else self._stores.watermarks.get(row.log_id)
-        deadline_ms = self._deadline_ms(row.log_id, config, state)
+        watermark = Watermark() if is_empty else self._stores.watermarks.get(head.log_id)
+        deadline_ms = self._deadline_ms(head.log_id, config, state)
         if deadline_ms is not None and deadline_ms <= self._stores.clock.now_ms():
             return None
         # The watermark was read after the entry: it may know of records that the entry does not.
         sealed_end = min(max(watermark.end_offset, config.base_offset), state.next_offset)
-        incarnation = incarnation_of(config, state)
-        return Listed(config, state.label, incarnation, state.next_offset, sealed_end - 1, deadline_ms)
+        return Listed(config, state.label, head.incarnation, state.next_offset, sealed_end - 1, deadline_ms)
 
     def _deadline_ms(self, log_id: str, config: LogConfig, state: LogState) -> int | None:
         """Returns when a stream expires (epoch ms), None if never; costs one item read if it has a TTL."""
