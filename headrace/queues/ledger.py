@@ -31,6 +31,7 @@ from headrace.wal.state import Extension, LogState, TimeRun, incarnation_of
 
 INLINE_BYTES = 512  # of a projection in the state: every entry has it
 MAX_EVENTS = 256  # after a snapshot: some 100 KB of entries in one query, and one large put for as many events
+MAX_BYTES = 1024 * 1024  # of events after a snapshot, or as many as it has, if that is more: deletes are large events
 KEPT_MS = 30 * 86_400_000  # events stay at least so long, and about twice as long at most
 _INLINE_WEIGHT = 12_000  # of a projection in memory above which it surely does not fit into the state
 _REMEMBERED_BYTES = 64 * 1024 * 1024  # of projections of one process
@@ -60,10 +61,17 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Base(msgspec.Struct, frozen=True, array_like=True):
-    """A reference to a snapshot: how many records the lease log had, and the nonce of the object's key."""
+    """A reference to a snapshot.
+
+    Attributes:
+        offset: how many records the lease log had.
+        nonce: the nonce of the object's key.
+        due_bytes: with more bytes of records than this the lease log gets the next snapshot.
+    """
 
     offset: int
     nonce: str
+    due_bytes: int
 
 
 class LeaseState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="leases"):
@@ -284,7 +292,7 @@ class Ledger:
         digest = events.chain(before.digest, batch.slices())
         point = _Point(end, digest, self.now, self.now.weight)
         self._points.decide(self.leases.log_id, point)
-        after, objects = self._store(before, point, ids)
+        after, objects = self._store(before, point, grown.state.total_bytes, ids)
         after = replace(after, configured=topic_of(self.jobs.state).configured)
         return (
             Draft(
@@ -298,17 +306,20 @@ class Ledger:
             objects,
         )
 
-    def _store(self, before: LeaseState, point: _Point, ids: Ids) -> tuple[LeaseState, tuple[NamedObject, ...]]:
-        """Returns the extension after the events, and the snapshot if a new one is due."""
+    def _store(
+        self, before: LeaseState, point: _Point, total_bytes: int, ids: Ids
+    ) -> tuple[LeaseState, tuple[NamedObject, ...]]:
+        """Returns the extension after the events, which make the log `total_bytes` long; and the snapshot if one is due."""
         end, digest, front = point.offset, point.digest, self.now.front
         if point.weight <= _INLINE_WEIGHT:
             saved = save(self.now)
             if len(msgspec.json.encode(saved)) <= INLINE_BYTES:
                 return LeaseState(digest, front, saved, lapsed=self.lapsed), ()
-        if before.base is not None and end - before.base.offset <= MAX_EVENTS:
-            return LeaseState(digest, front, None, before.base, self.lapsed), ()
+        base = before.base
+        if base is not None and end - base.offset <= MAX_EVENTS and total_bytes <= base.due_bytes:
+            return LeaseState(digest, front, None, base, self.lapsed), ()
         data = packed.encode_msgpack(Snapshot(digest, save(self.now)))
-        base = Base(end, ids.nonce(data))
+        base = Base(end, ids.nonce(data), total_bytes + max(MAX_BYTES, len(data)))
         key = keys.snapshot(self.leases.log_id, base.offset, base.nonce)
         return LeaseState(digest, front, None, base, self.lapsed), (NamedObject(key, data),)
 

@@ -109,7 +109,7 @@ PROJECTION = Saved(
 LEASE_STATE = LogState(
     next_offset=5,
     append_time_ms=START_MS + 3,
-    extension=LeaseState(digest="ab12", front=7, projection=PROJECTION, base=Base(4, "n1")),
+    extension=LeaseState(digest="ab12", front=7, projection=PROJECTION, base=Base(4, "n1", 2**20)),
 )
 ENTRY = Entry(
     log_id=LOG,

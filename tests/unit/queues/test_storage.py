@@ -15,13 +15,14 @@ from headrace.errors import Overloaded
 from headrace.log.seam import Look
 from headrace.memory import memory_stores
 from headrace.objects import keys
+from headrace.queues import events, ledger, verbs
 from headrace.queues.ledger import KEPT_MS, MAX_EVENTS, Points
 from headrace.queues.values import SettleRequest
 from headrace.recovery.recover import recover
 from headrace.recovery.verify import verify_all
 from headrace.surfaces import find_dead
 from headrace.tables.catalog import Row
-from headrace.topics.values import LEASES, DiffRequest
+from headrace.topics.values import LEASES, DiffRequest, Match
 from tests.support.clocks import ManualClock
 from tests.unit.queues.world import Process, World, seqs
 
@@ -83,6 +84,30 @@ def test_old_snapshots_are_swept_and_the_one_in_use_is_kept() -> None:
         publish(process, parts)
     assert snapshots(process) == before[1:], "the newest entry names the last one, a manifest the one before"
     assert world.process(clock).counts() == (80, 120, 0, 200)
+
+
+def test_a_cold_process_folds_few_bytes_after_a_large_delete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verbs, "_ERASED_RUNS", 100)
+    monkeypatch.setattr(ledger, "MAX_BYTES", 5_000)
+    world, folded = World(), 0
+    process = world.process()
+    process.create()
+    for _ in range(20):
+        process.produce(*[b"1"] * 1000, key=["odd", "even"] * 500)
+    assert process.queues.erase("q", None, Match("odd")).deleted == 10_000
+    written = [len(process.stores.objects.get(key)) for key in snapshots(process)]
+
+    def decode(data: bytes, where: str) -> events.AnyEvent:
+        nonlocal folded
+        folded += len(data)
+        return decode_event(data, where)
+
+    decode_event = events.decode
+    monkeypatch.setattr(events, "decode", decode)
+    assert world.process().counts() == (10_000, 0, 0, 10_000)
+    assert 0 < folded <= max(written)
+    assert max(written) > 5_000, "the delete is large enough to tell"
+    assert len(written) < 20, "not one for each of 100 events"
 
 
 def test_a_queue_that_is_recovered_from_the_bucket_has_every_job_that_was_not_acked() -> None:

@@ -162,7 +162,7 @@ def test_objects_are_purged_with_their_log() -> None:
 
 def test_a_wired_process_knows_what_a_state_names_and_others_keep_all() -> None:
     assert {TopicState, LeaseState} <= set(EXTENSIONS)
-    state = LogState(extension=LeaseState(base=Base(8, "n")))
+    state = LogState(extension=LeaseState(base=Base(8, "n", 0)))
     assert state.named_objects("log") == (keys.snapshot("log", 8, "n"),)
     state = LogState(extension=TopicState(base=RemovedRef(7, "n", 1, 9)))
     assert state.named_objects("log") == (keys.removed("log", 7, "n"),)
