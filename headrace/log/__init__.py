@@ -5,7 +5,8 @@ context    what the verbs of one surface share in one process: stores, the cache
 commit     commits one decision to one log or to several: lost answers, unknown outcomes, the ack fence; for appends,
            the loop that reads, decides, commits, and repeats if another writer was first
 control    the same loop for everything else that changes a log; expiry, deletion, release of forks
-join       reads the tail and joins it with the published part; payloads; finds the position of a time
+join       reads the tail and joins it with the published part; payloads
+times      finds the position of a time
 requests   the arguments and results of reads, as plain values
 read       reads pages of records: their data, or all their columns
 view       selects and promotes the records of a page

@@ -7,8 +7,9 @@ changes an answer. numpy and pyarrow are not imported before a read uses a run f
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterable
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.errors import Damaged
@@ -17,6 +18,8 @@ from headrace.index.descriptors import Run
 from headrace.index.fetching import RunCache
 from headrace.index.manifest import IndexManifest, IndexManifests
 from headrace.log.view import View
+from headrace.manifest.manifest import Manifest
+from headrace.manifest.store import ManifestStore
 from headrace.objects import ObjectMissing
 from headrace.segment.descriptor import Segment
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:  # see `headrace.index.fetching`
 _log = logging.getLogger(__name__)
 
 KEYED_SEGMENTS = 4  # key pages of fewer segments are read as soon as a run is opened
+ROUND_BYTES = 16 * 1024 * 1024  # decoded, that one round of a pruned read fetches
 FILTERED_BYTES = 1024 * 1024  # less payload than this is looked at as soon as a run is opened
 AGE_S = 30.0  # maximum age of a cached index manifest; replaced runs are kept for minutes
 LACKING_AGE_S = 5.0  # maximum age if it has no run for the requested records
@@ -33,8 +37,7 @@ LACKING_AGE_S = 5.0  # maximum age if it has no run for the requested records
 
 class Ahead(NamedTuple):
     """The result of asking runs about the records below `end`: the ascending offsets of those that may be selected
-    (numpy,
-    int64); None if nothing is known.
+    (numpy, int64); None if nothing is known.
     """
 
     end: int
@@ -114,3 +117,29 @@ def is_worth(segments: Iterable[Segment], view: View) -> bool:
         if payload >= FILTERED_BYTES:
             return True
     return False
+
+
+def next_round(
+    manifests: ManifestStore, manifest: Manifest, offsets: Any, room: int
+) -> list[tuple[Segment, list[int]]]:
+    """Returns the first of these offsets, by segment: at most `room` of them, and no further page once `ROUND_BYTES`
+    are reached.
+    """
+    wanted: list[tuple[Segment, list[int]]] = []
+    at = payload = 0
+    while at < min(room, len(offsets)) and payload < ROUND_BYTES:
+        segment = next(manifests.segments_from(manifest, int(offsets[at])))
+        ends = list(accumulate(segment.pages.counts, initial=segment.first_offset))[1:]
+        chosen: list[int] = []
+        last_page = -1
+        for offset in offsets[at : min(room, int(offsets.searchsorted(segment.end_offset)))].tolist():
+            page = bisect_right(ends, offset)
+            if page > last_page:
+                if payload >= ROUND_BYTES:
+                    break
+                payload += segment.pages.payload[page]
+                last_page = page
+            chosen.append(offset)
+        wanted.append((segment, chosen))
+        at += len(chosen)
+    return wanted

@@ -8,11 +8,9 @@ merged, and reading continues with that one.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from functools import partial
-from itertools import accumulate, islice, pairwise, takewhile
-from typing import Any
+from itertools import islice, pairwise, takewhile
 
 from headrace.batch import Record
 from headrace.errors import Damaged, SegmentMissing
@@ -34,17 +32,16 @@ from headrace.log.requests import (
     check_cursor,
 )
 from headrace.log.seam import Which, split
+from headrace.log.times import TimeFinder
 from headrace.log.view import RAW, Collector, RecordCollector, View
 from headrace.manifest.manifest import Manifest
 from headrace.objects import ObjectMissing
 from headrace.segment import reader
-from headrace.segment import reader as segments
 from headrace.segment.columns import ColumnCache
 from headrace.segment.descriptor import Segment
 from headrace.tables.catalog import Row
 from headrace.wal.state import Cursor, Entry, LogConfig
 
-ROUND_BYTES = 16 * 1024 * 1024  # decoded, that one round of a pruned read fetches
 NEAR_RECORDS = 1000  # so close to the end, the newest entries probably hold a cursor
 
 
@@ -63,7 +60,7 @@ class Reader:
         self._controls = controls
         self._pruner = pruner
         self.columns = ColumnCache()
-        self._times = join.TimeFinder(self._stores, self._manifests, self.refresh_manifest)
+        self._times = TimeFinder(self._stores, self._manifests, self.refresh_manifest)
 
     def read(
         self,
@@ -286,7 +283,7 @@ class Reader:
         """
         at = 0
         while at < len(ahead.offsets) and not page.full:
-            wanted = self._round(manifest, ahead.offsets[at:], page.room_records)
+            wanted = prune.next_round(self._manifests, manifest, ahead.offsets[at:], page.room_records)
             try:
                 found = fetching.run(reader.read_scattered(wanted), self._stores.objects)
             except ObjectMissing as exc:
@@ -303,29 +300,6 @@ class Reader:
             at += len(found)
         page.passed()
         return ahead.end
-
-    def _round(self, manifest: Manifest, offsets: Any, room: int) -> list[tuple[Segment, list[int]]]:
-        """Returns the first of these offsets, by segment: at most `room` of them, and no further page once `ROUND_BYTES`
-        are reached.
-        """
-        wanted: list[tuple[Segment, list[int]]] = []
-        at = payload = 0
-        while at < min(room, len(offsets)) and payload < ROUND_BYTES:
-            segment = next(self._manifests.segments_from(manifest, int(offsets[at])))
-            ends = list(accumulate(segment.pages.counts, initial=segment.first_offset))[1:]
-            chosen: list[int] = []
-            last_page = -1
-            for offset in offsets[at : min(room, int(offsets.searchsorted(segment.end_offset)))].tolist():
-                page = bisect_right(ends, offset)
-                if page > last_page:
-                    if payload >= ROUND_BYTES:
-                        break
-                    payload += segment.pages.payload[page]
-                    last_page = page
-                chosen.append(offset)
-            wanted.append((segment, chosen))
-            at += len(chosen)
-        return wanted
 
     def _fill_segments(self, manifest: Manifest, position: int, stop: int, page: Collector) -> int:
         """Adds the selected records of consecutive segments, up to a segment that does not exist. Returns the position
@@ -365,11 +339,11 @@ class Reader:
         """Adds the records of a segment that have this routing key, from `position` up to, but not including, `through`.
         Returns the position after the last record looked at.
         """
-        rows = segments.rows_of_key(self._stores.objects, segment, key)
+        rows = reader.rows_of_key(self._stores.objects, segment, key)
         wanted = [offset for offset in rows if position <= offset < through]
         start = position
         try:
-            for offset, data in segments.read_rows(self._stores.objects, segment, wanted):
+            for offset, data in reader.read_rows(self._stores.objects, segment, wanted):
                 if not page.look(offset, data):
                     return position
                 page.passed()

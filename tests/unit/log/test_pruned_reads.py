@@ -20,7 +20,7 @@ from headrace.batch import Batch
 from headrace.index import evaluate
 from headrace.index.fetching import RunCache
 from headrace.index.manifest import IndexManifests, IndexManifestStore
-from headrace.log import prune, read, view
+from headrace.log import prune, view
 from headrace.log.requests import At, ReadPage, Selection
 from headrace.manifest.store import KEPT_MS
 from headrace.objects import Range, keys
@@ -118,7 +118,7 @@ def test_a_pruned_read_is_what_a_look_at_every_record_finds(
     steps: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for owner, name, value in (*_SMALL, (read, "ROUND_BYTES", 300), (evaluate, "FEW", 1)):
+        for owner, name, value in (*_SMALL, (prune, "ROUND_BYTES", 300), (evaluate, "FEW", 1)):
             patch.setattr(owner, name, value)
         _make_eager(patch)
         run = IndexedRun()

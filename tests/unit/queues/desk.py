@@ -18,7 +18,7 @@ from headrace.queues.surface import QueueSurface
 from headrace.queues.values import Claimed, ClaimRequest, Settled, SettleRequest
 from headrace.tables.catalog import Row
 from headrace.topics.values import LEASES, TOPICS, TopicConfig, TopicState
-from headrace.wal.state import Companion, LogConfig, LogState
+from headrace.wal.state import Companion, LogConfig, LogState, Recovery
 
 NOW_MS = 1_700_000_000_000
 
@@ -159,3 +159,17 @@ class Desk:
 def seqs(claimed: Claimed) -> list[int]:
     """Returns the seqs of a claim's jobs."""
     return [job.record.offset + 1 for job in claimed.jobs]
+
+
+def filled(jobs: int = 10, **config: object) -> Desk:
+    """Returns a queue with some jobs."""
+    desk = Desk(**config)
+    desk.produce(*(b"job%d" % number for number in range(jobs)))
+    return desk
+
+
+def recovered(desk: Desk, *recoveries: Recovery) -> None:
+    """Cuts the jobs log where the last of these recoveries began."""
+    end = recoveries[-1].at
+    desk.jobs = replace(desk.jobs, next_offset=end, recoveries=recoveries)
+    desk._records = desk._records[:end]
