@@ -73,7 +73,7 @@ def command(
     unknown = [one for one in statistics if one not in STATISTICS]
     if unknown:
         raise BadInput(f"no such statistic: {', '.join(unknown)}", f"there are {', '.join(STATISTICS)}")
-    body: dict[str, Any] = {"rollup": rollup, "interval": interval, **_range(start, end, last, time.time())}
+    body: dict[str, Any] = {"rollup": rollup, "interval": interval, **time_range(start, end, last, time.time())}
     body |= {"q": query} if query else {}
     body |= {"group_by": _split(group_by)} if group_by else {}
     body |= {"measures": _split(measures)} if measures else {}
@@ -136,7 +136,7 @@ def _print(rows: list[Group], wanted: list[str]) -> None:
             [
                 start,
                 *("-" if key.get(name) is None else key[name] for name in dimensions),
-                *(_number(found.get(measure, {}).get(statistic)) for measure, statistic in pairs),
+                *(number(found.get(measure, {}).get(statistic)) for measure, statistic in pairs),
             ]
             for start, key, found in rows
         ),
@@ -147,7 +147,8 @@ def _has_more(rows: list[Group], measure: str) -> bool:
     return any("sum" in found.get(measure, {}) for _, _, found in rows)
 
 
-def _number(value: Any) -> str | None:
+def number(value: Any) -> str | None:
+    """Returns a number for people; None for None."""
     if value is None:
         return None
     return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}"
@@ -157,8 +158,8 @@ def _split(given: tuple[str, ...]) -> list[str]:
     return [part for one in given for part in one.split(",") if part]
 
 
-def _range(start: str | None, end: str | None, last: str | None, now_s: float) -> dict[str, Any]:
-    """Returns the members `from` and `to` of the request: the given texts or, with `last`, epoch milliseconds up to
+def time_range(start: str | None, end: str | None, last: str | None, now_s: float) -> dict[str, Any]:
+    """Returns the members `from` and `to` of a request: the given texts or, with `last`, epoch milliseconds up to
     now. Raises BadInput if the options exclude each other, one is missing, or `last` is malformed.
     """
     if last is None:

@@ -27,6 +27,7 @@ MAX_CLAIM = 1000
 
 COMMANDS = {
     "work": Lazy("cli.commands.queue_work:command", "Run a command for each job."),
+    "timings": Lazy("cli.commands.queue_timings:command", "Show how long jobs waited and ran."),
     "dead-letters": Lazy("cli.commands.dead_letters:command", "Show or retry jobs that failed too often."),
 }
 

@@ -170,3 +170,39 @@ def test_a_queue_without_dead_letters_says_so(headrace: Shell, topics: FakeTopic
 def test_a_claim_of_nonsense_is_told(headrace: Shell, jobs: FakeTopics, claimed: str) -> None:
     jobs.faults = [lambda request, apply: httpx.Response(200, text=f'{{"claimed": {claimed}}}')]
     assert headrace("queue", "claim", "jobs", "--node", "me").exit_code in (0, 1)
+
+
+def test_timings_are_a_table_by_interval(headrace: Shell, jobs: FakeTopics) -> None:
+    times = {"count": 1, "sum": 1500, "min": 1500, "max": 1500, "avg": 1500.4, "p95": 1024}
+    idle = {"count": 0, "sum": None, "min": None, "max": None, "avg": None, "p95": None}
+    counts = dict.fromkeys(("claimed", "acked", "redelivered", "nacked", "released", "expired", "dead"), 0)
+    answer = {
+        "buckets": [
+            {"start": "2030-01-01T00:00:00.000Z", **counts, "claimed": 1200, "wait_ms": times, "run_ms": idle},
+            {"start": "2030-01-01T02:00:00.000Z", **counts, "nacked": 2, "wait_ms": idle, "run_ms": times},
+        ],
+        "coverage": {"complete": False, "possible_missing_events_upper_bound": 7},
+    }
+    jobs.faulty, jobs.faults = "/timings", [lambda *_: httpx.Response(200, json=answer)] * 3
+    shown = headrace("queue", "timings", "jobs", "--last", "2h", "--interval", "5m")
+    head, first, second = [line.split() for line in shown.stdout.splitlines()]
+    assert " ".join(head) == "start claimed acked nacked wait avg wait p95 wait max run avg run p95 run max"
+    assert first == ["2030-01-01T00:00:00.000Z", "1,200", "0", "0", "1s", "1s", "1s"]
+    assert second == ["2030-01-01T02:00:00.000Z", "0", "0", "2", "1s", "1s", "1s"]
+    assert "up to 7 records left out" in shown.stderr
+    asked = json.loads(jobs.requests[-1].content)
+    assert (asked["interval"], asked["to"] - asked["from"]) == ("5m", 2 * 3_600_000)
+    assert json.loads(headrace("queue", "timings", "jobs", "--json").stdout) == answer
+    asked = json.loads(jobs.requests[-1].content)
+    assert (asked["interval"], asked["to"] - asked["from"]) == ("1h", 24 * 3_600_000)
+    headrace("queue", "timings", "jobs", "--from", "2030-01-01T00:00:00Z", "--to", "2030-01-02T00:00:00Z")
+    asked = json.loads(jobs.requests[-1].content)
+    assert asked == {"from": "2030-01-01T00:00:00Z", "to": "2030-01-02T00:00:00Z", "interval": "1h"}
+
+
+def test_timings_of_nothing(headrace: Shell, jobs: FakeTopics) -> None:
+    jobs.faulty, jobs.faults = "/timings", [lambda *_: httpx.Response(200, json={"buckets": [], "coverage": {}})]
+    empty = headrace("queue", "timings", "jobs")
+    assert (empty.exit_code, empty.stdout, empty.stderr) == (0, "", "nothing happened in this range\n")
+    assert headrace("queue", "timings", "jobs", "--from", "2030-01-01T00:00:00Z").exit_code == 2
+    assert headrace("queue", "timings", "missing").exit_code == 1
