@@ -222,7 +222,9 @@ def ready(queue: Queue) -> int:
 
 
 def answer(queue: Queue, claim_id: str) -> Taken:
-    """Returns the answer to a claim: the jobs that it holds, ascending."""
+    """Returns the answer to a claim: the jobs that it holds, ascending; of a share of a claim window that another process
+    has dealt, perhaps only the first ones.
+    """
     ledger, feed, rows = queue.ledger, queue.feed, queue.rows
     held = [
         (offset, grant)
@@ -241,7 +243,7 @@ def answer(queue: Queue, claim_id: str) -> Taken:
         end = end if offset < end else next(ends)
         record = feed.at(offset, end - offset, ledger.jobs, rows)
         if record is None:
-            raise Overloaded("the jobs of this claim take too many reads")
+            break  # the share lies in too many places: the rest of it comes back when its leases end
         jobs.append(Job(record, lease_id(claim_id, offset), grant.until_ms, grant.deliveries))
     config = queue.config
     return Taken(Claimed(jobs, ready(queue)), config.dead_letter if doomed(ledger.now, config) else None)

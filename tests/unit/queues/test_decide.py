@@ -6,10 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+<<<<<<< HEAD
 from headrace.errors import Overloaded
 from headrace.queues import events
 from headrace.queues.decide import Claim, Settle
 from headrace.queues.ledger import leases_of
+=======
+from headrace.batch import Record
+from headrace.errors import Damaged, Overloaded
+from headrace.queues import decide, events, feed, ledger
+from headrace.queues.cohort import share
+from headrace.queues.decide import Claim, Dealing, Settle
+from headrace.queues.ledger import LeaseState, Points, leases_of
+>>>>>>> 5038954 (Queues: a member of a claim window gets as much of a scattered share as can be read, not a refusal while its jobs stay leased)
 from headrace.queues.projection import Projection, fold
 from headrace.queues.values import Claimed, ClaimRequest, SettleRequest
 from headrace.tables.catalog import Row
@@ -240,6 +249,218 @@ def test_only_a_living_queue_has_claims() -> None:
     assert isinstance(desk.decide(Claim(ClaimRequest("a"))).answers[0], TopicNotFound)
 
 
+<<<<<<< HEAD
+=======
+# Windows.
+
+
+def test_a_window_shares_jobs_in_turn() -> None:
+    desk = filled(7, claim_jitter_ms=50)
+    first, second, third = desk.join("a", 4), desk.join("b", 1), desk.join("c", 4)
+    (answer,) = desk.ask(first)
+    assert answer.ms == 50
+    desk.now_ms += 50
+    answers = desk.ask(second, first)
+    assert [seqs(one.claimed) for one in answers] == [[2], [1, 4, 6]]
+    desk.forget()
+    assert [seqs(one.claimed) for one in desk.ask(third)] == [[3, 5, 7]]
+    assert desk.projection().joins == ()
+    assert desk.ack("c", 3, 5, 7).done == (3, 5, 7)
+
+
+def test_a_member_gets_as_much_of_a_scattered_share_as_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = filled(12, claim_jitter_ms=50)
+    first, second, third = desk.join("a", 4), desk.join("b", 4), desk.join("c", 4)
+    desk.now_ms += 50
+    desk.ask(first)
+    desk.forget()
+    monkeypatch.setattr(feed, "MAX_READS", 2)
+    monkeypatch.setattr(decide, "_NEAR", 1)
+    assert [seqs(one.claimed) for one in desk.ask(second, third)] == [[2, 5], []]
+    assert desk.ack("b", 2, 5, 8).done == (2, 5, 8), "the rest is leased, too"
+
+
+def test_who_comes_later_joins_the_window_that_is_open() -> None:
+    desk = filled(4, claim_jitter_ms=50)
+    first = desk.join("a", 2)
+    desk.now_ms += 20
+    second = desk.join("b", 2)
+    assert second.joined.closes_ms == first.joined.closes_ms
+    desk.now_ms += 30
+    assert [seqs(one.claimed) for one in desk.ask(first, second)] == [[1, 3], [2, 4]]
+
+
+def test_a_member_with_little_room_gets_its_first_job_whatever_its_size() -> None:
+    desk = filled(3, claim_jitter_ms=100)
+    small = Claim(ClaimRequest("a", 3, max_bytes=1))
+    joined = desk.ask(small)[0]
+    desk.now_ms = joined.closes_ms
+    assert seqs(desk.ask(Dealing(small, joined))[0].claimed) == [1]
+
+
+def test_a_window_that_nobody_deals_lapses() -> None:
+    desk = filled(2, claim_jitter_ms=50)
+    late = desk.join("a", 4)
+    desk.now_ms += 5_051
+    assert desk.ask(late)[0].claimed.jobs == []
+    assert desk.written[1:] == []
+
+
+def test_a_join_after_a_window_opens_another_one() -> None:
+    desk = filled(2, claim_jitter_ms=50)
+    first = desk.join("a", 1)
+    desk.now_ms += 50
+    second = desk.join("b", 1)
+    assert second.joined.closes_ms == first.joined.closes_ms + 50
+    desk.now_ms += 50
+    assert [seqs(one.claimed) for one in desk.ask(second, first)] == [[1], [2]]
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 40)), min_size=1, max_size=4), st.data())
+def test_shares_are_even_and_within_bounds(members: list[tuple[int, int]], data: st.DataObject) -> None:
+    desk = Desk()
+    sizes = data.draw(st.lists(st.integers(0, 30), max_size=12))
+    desk.produce(*(b"x" * size for size in sizes))
+    joins = [
+        events.Join(at=1, id=str(number), node="n", max=most, lease_ms=1, max_bytes=room, closes=1)
+        for number, (most, room) in enumerate(members)
+    ]
+    hands = share(joins, desk._records)
+    dealt = sorted(record.offset for hand in hands for record in hand)
+    assert dealt == list(range(len(dealt))), "jobs were left out"
+    for hand, (most, room) in zip(hands, members, strict=True):
+        assert len(hand) <= most
+        assert len(hand) <= 1 or sum(len(record.data) for record in hand) <= room
+    if all(room >= 400 for _, room in members):
+        counts = [len(hand) for hand in hands]
+        assert all(
+            count >= max(counts) - 1 or count == most for count, (most, _) in zip(counts, members, strict=True)
+        )
+
+
+# The state.
+
+
+def deep(events_after: int = 0) -> Desk:
+    """A queue whose projection is too large for its state."""
+    desk = filled(400)
+    for number in range(40):
+        desk.claim(f"worker-{number}", 2)
+    for number in range(events_after):
+        desk.settle("extend", "worker-1", (3,), lease_ms=1_000 + number)
+    return desk
+
+
+def test_a_small_projection_stands_in_the_state() -> None:
+    desk = filled(3)
+    desk.claim("a", 2)
+    assert desk.is_inline
+    desk.pages.clear()
+    desk.forget()
+    desk.ack("a", 1)
+    assert desk.pages == [], "nothing is read for an ack"
+    assert not desk.objects
+
+
+def test_a_large_projection_is_a_snapshot_and_the_events_after_it() -> None:
+    desk = deep(ledger.MAX_EVENTS)
+    assert not desk.is_inline
+    assert len(desk.objects) == 2
+    base = leases_of(desk.leases).base
+    assert base is not None and len(desk.written) - base.offset <= ledger.MAX_EVENTS
+    whole = fold(Projection(), [events.decode(data, "l") for data in desk.written])
+    assert desk.projection() == whole
+    desk.pages.clear()
+    desk.ack("worker-1", 3)
+    assert desk.pages == [], "this process knows the projection"
+    desk.forget()
+    desk.ack("worker-1", 4)
+    assert [log for log, *_ in desk.pages] == ["l"], "another one reads the events once"
+
+
+def test_a_queue_that_becomes_small_needs_no_snapshot() -> None:
+    desk = deep()
+    for number in range(40):
+        desk.ack(f"worker-{number}", 2 * number + 1, 2 * number + 2)
+    assert desk.is_inline
+    assert desk.projection().front == 80
+
+
+def test_a_decision_that_lost_its_slot_is_forgotten() -> None:
+    desk = deep(3)
+    desk.decide(Settle("ack", SettleRequest("worker-1", (3,))))  # not committed
+    desk.pages.clear()
+    assert desk.ack("worker-2", 5).done == (5,)
+    assert desk.pages == [], "what was known before still counts"
+    assert desk.ack("worker-1", 3).done == (3,)
+
+
+def test_a_slot_that_another_process_got_counts_and_not_the_decision_that_lost_it() -> None:
+    desk = deep(3)
+    mine = desk.surface
+    desk.decide(Settle("ack", SettleRequest("worker-1", (3,))))  # not committed
+    desk.forget()
+    desk.ack("worker-2", 5)
+    desk.surface = mine
+    assert desk.ack("worker-1", 3).done == (3,)
+    assert desk.ack("worker-2", 5).skipped == (5,)
+
+
+def test_a_history_that_a_recovery_took_back_is_known_as_another_one() -> None:
+    desk = deep(3)
+    before, mine = (desk.leases, list(desk.written)), desk.surface
+    for seq in (3, 4):
+        desk.ack("worker-1", seq)
+    desk.leases, desk.written = before
+    desk.forget()
+    for seq in (5, 6, 7):
+        desk.settle("extend", "worker-2", (seq,), lease_ms=5_000)
+    desk.surface = mine
+    assert desk.ack("worker-1", 3, 4).done == (3, 4)
+    assert desk.projection() == fold(Projection(), [events.decode(data, "l") for data in desk.written])
+
+
+def test_records_that_were_read_of_another_log_are_not_handed_out() -> None:
+    desk = filled(2)
+    old = Record(0, NOW_MS, None, b"old")
+    for log in (("j", 1), ("other", 0)):
+        (taken,) = desk.decide(Claim(ClaimRequest("a"), (old,), log)).answers
+        assert taken.claimed.jobs[0].record.data == b"job0"
+    (taken,) = desk.decide(Claim(ClaimRequest("a"), (old,), ("j", 0))).answers
+    assert taken.claimed.jobs[0].record.data == b"old", "nothing is read twice"
+
+
+def test_records_that_were_read_before_a_recovery_are_read_again() -> None:
+    desk = filled(2)
+    asked = [SimpleNamespace(request=Claim(ClaimRequest("a")), request_id="r", memo=None)]
+    (taken,) = desk.surface.decide(desk.looks(), asked, desk, desk.now_ms, desk).answers
+    assert taken.claimed.jobs[0].record.data == b"job0"  # and this lost its slot
+    recovered(desk, Recovery(0, 1))
+    desk.produce(b"other")
+    (taken,) = desk.surface.decide(desk.looks(), asked, desk, desk.now_ms, desk).answers
+    assert taken.claimed.jobs[0].record.data == b"other"
+
+
+def test_events_that_do_not_continue_their_snapshot_are_damage() -> None:
+    desk = deep(3)
+    desk.written[-2] = desk.written[-1]
+    with pytest.raises(Damaged, match="do not continue"):
+        desk.projection()
+    desk.leases = replace(desk.leases, extension=LeaseState("abc"))
+    with pytest.raises(Damaged, match="no snapshot"):
+        desk.projection()
+
+
+def test_a_state_survives_its_encoding() -> None:
+    import msgspec
+
+    for desk in (filled(3), deep(3)):
+        desk.claim("a", 2)
+        data = msgspec.json.encode(desk.leases)
+        assert msgspec.json.decode(data, type=type(desk.leases), dec_hook=decode_extension) == desk.leases
+
+
+>>>>>>> 5038954 (Queues: a member of a claim window gets as much of a scattered share as can be read, not a refusal while its jobs stay leased)
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(1, 5)), max_size=40), st.booleans())
 def test_each_job_has_one_lease_and_an_acked_one_no_other(steps: list[tuple[int, int, int]], is_cold: bool) -> None:
