@@ -121,7 +121,7 @@ def survey(stores: Stores, progress: Progress = no_progress, threads: Threads = 
     listed = {one.log_id: one for one in list_logs(stores.objects)}
     rows: dict[str, Row] = {}
     damaged: list[DamagedRow] = []
-    for row in (row for surface in stores.surfaces for row in _rows(stores, surface)):
+    for row in (row for surface in stores.surfaces for row in rows_of(stores, surface)):
         if isinstance(row, Row):
             rows |= {log.log_id: log for log in row.logs}
         else:
@@ -290,7 +290,7 @@ def others_of(config: LogConfig) -> set[str]:
     return made_from | {ancestor.log_id for ancestor in config.lineage} | ({config.main} if config.main else set())
 
 
-def _rows(stores: Stores, surface: str) -> Iterator[Row | DamagedRow]:
+def rows_of(stores: Stores, surface: str) -> Iterator[Row | DamagedRow]:
     """Yields all rows of a surface, also of logs that have ended, because their entries may be lost or older than the
     end.
     """

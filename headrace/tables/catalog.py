@@ -134,8 +134,8 @@ class Catalog(Protocol):
         """
 
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row | DamagedRow]:
-        """Returns up to `limit` rows, ended or not, with names above `after`, in order, those that are damaged among them;
-        recovery uses it.
+        """Returns up to `limit` rows, ended or not, with names above `after`, in order, those that are damaged among them,
+        as they are now; recovery uses it.
         """
 
     def due(self, now_ms: int) -> Iterator[Row]:

@@ -71,7 +71,9 @@ class DynamoCatalog:
         return list(islice(self._whole(found), limit))
 
     def every(self, surface: str, *, after: str = "", limit: int) -> list[Row | DamagedRow]:
-        """Returns up to `limit` rows, ended or not, in byte order of the name, by merging 16 ordered queries."""
+        """Returns up to `limit` rows, ended or not, in byte order of the name, by merging 16 ordered queries of the table,
+        strongly consistent ones.
+        """
         return list(islice(self._merged({}, surface, after, "", limit), limit))
 
     def _merged(
@@ -95,7 +97,7 @@ class DynamoCatalog:
             values[":prefix"] = s(prefix)
         query: dict[str, Any] = {
             "TableName": self._table,
-            **index,
+            **(index or {"ConsistentRead": True}),
             "KeyConditionExpression": condition,
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
+from typing import Any
+
+import pytest
 
 from functions.api.context import assemble
 from functions.api.door.access import Access
@@ -82,6 +85,14 @@ def test_every_row_is_listed_ended_or_not(ports: Ports) -> None:
     assert names(ports.catalog.every("streams", limit=100)) == NAMES
     assert names(ports.catalog.every("streams", after=NAMES[2], limit=5)) == NAMES[3:8]
     assert names(ports.catalog.living("streams", limit=3)) == NAMES[1:6:2]
+
+
+def test_every_row_is_listed_as_it_is_now(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports, sent, call = dynamodb_ports(store), list[Mapping[str, Any]](), store.call
+    put(ports, *(row(name, "l") for name in NAMES))
+    monkeypatch.setattr(store, "call", lambda verb, asked: (sent.append(asked), call(verb, asked))[1])
+    ports.catalog.every("streams", limit=100)
+    assert len(sent) == len(BUCKETS) and all(one["ConsistentRead"] for one in sent)
 
 
 def test_a_listing_goes_on_after_a_name_within_a_prefix(ports: Ports) -> None:

@@ -112,3 +112,7 @@ class LaggingIndex(Faulty):
     def living(self, surface: str, **which: Any) -> list[Row]:
         """Lists the rows as they were."""
         return self._index.living(surface, **which)
+
+    def part(self, surface: str, bucket: str, **which: Any) -> list[Row]:
+        """Lists the rows of one bucket as they were."""
+        return self._index.part(surface, bucket, **which)

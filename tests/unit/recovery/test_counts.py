@@ -9,9 +9,10 @@ import pytest
 
 from headrace.errors import LimitReached, StoreError
 from headrace.recovery.counts import check_counts
+from headrace.recovery.recover import recover
 from headrace.recovery.report import Counted
 from headrace.tables.counters import SHARDS, Count, part_of
-from tests.support.faults import Faulty
+from tests.support.faults import Faulty, LaggingIndex
 from tests.support.pairs import PAIRS, Pairs
 from tests.unit.recovery.world import Ruins
 
@@ -80,6 +81,16 @@ def test_no_shard_exceeds_what_was_found_or_its_part_of_the_limit(found: int, mo
     """So neither does the sum: of even parts of two numbers, those of the higher one are the higher ones in every shard."""
     parts = [(part_of(shard, found), part_of(shard, most)) for shard in range(SHARDS)]
     assert sum(map(max, parts)) == max(found, most)
+
+
+def test_names_are_counted_although_the_index_lags() -> None:
+    world = Ruins()
+    published(world, "a", "b", "c")
+    world.lose_tables()
+    stores = dataclasses.replace(world.stores, catalog=LaggingIndex(world.stores.catalog))
+    assert recover(stores).counters == (Counted(PAIRS, 3, 0),)
+    assert sum(held(world)) == 3
+    assert check_counts(stores) == []
 
 
 def test_counters_of_another_moment_than_the_rows_are_set_right() -> None:
