@@ -48,10 +48,9 @@ def loads(data: bytes) -> Any:
 
 def check_depth(text: bytes | msgspec.Raw) -> None:
     """Raises InvalidRequest if a JSON text is nested deeper than `MAX_DEPTH`. Parses only those that may be."""
-    if len(text) > 2 * MAX_DEPTH:
-        data = bytes(text)
-        if data.count(b"{") + data.count(b"[") > MAX_DEPTH:
-            loads(data)
+    data = bytes(text)
+    if data.count(b"{") + data.count(b"[") > MAX_DEPTH:
+        loads(data)
 
 
 def dumps(value: Any) -> bytes:

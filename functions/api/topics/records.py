@@ -105,8 +105,9 @@ def _meta(number: int, record: RecordBody) -> bytes | None:
     if size > MAX_RECORD_BYTES:
         raise RecordTooLarge(f"a record is too large: index={number} limit={MAX_RECORD_BYTES} received={size}")
     # Searches, index jobs and the burial of a job parse what was stored: they must be able to.
-    jsontext.check_depth(record.data)
-    jsontext.check_depth(record.meta)
+    if size > 2 * jsontext.MAX_DEPTH:
+        jsontext.check_depth(record.data)
+        jsontext.check_depth(record.meta)
     if meta in _ABSENT:
         return None
     if not meta.startswith(b"{"):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 <<<<<<< HEAD
 from headrace.errors import Overloaded
-from headrace.queues import events
+from headrace.queues import events, ledger
 from headrace.queues.decide import Claim, Settle
 from headrace.queues.ledger import leases_of
 =======
