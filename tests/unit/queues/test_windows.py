@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.queues import events
+from headrace.queues import decide, events, feed
 from headrace.queues.cohort import share
 from headrace.queues.decide import Claim, Dealing
 from headrace.queues.ledger import Points
@@ -27,6 +28,18 @@ def test_a_window_shares_jobs_in_turn() -> None:
     assert [seqs(one.claimed) for one in desk.ask(third)] == [[3, 5, 7]]
     assert desk.projection().joins == ()
     assert desk.ack("c", 3, 5, 7).done == (3, 5, 7)
+
+
+def test_a_member_gets_as_much_of_a_scattered_share_as_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = filled(12, claim_jitter_ms=50)
+    first, second, third = desk.join("a", 4), desk.join("b", 4), desk.join("c", 4)
+    desk.now_ms += 50
+    desk.ask(first)
+    desk.forget()
+    monkeypatch.setattr(feed, "MAX_READS", 2)
+    monkeypatch.setattr(decide, "_NEAR", 1)
+    assert [seqs(one.claimed) for one in desk.ask(second, third)] == [[2, 5], []]
+    assert desk.ack("b", 2, 5, 8).done == (2, 5, 8), "the rest is leased, too"
 
 
 def test_who_comes_later_joins_the_window_that_is_open() -> None:
