@@ -241,35 +241,19 @@ def _compactions(picture: Picture, limits: IndexLimits, new_id: Callable[[], str
 def _merges(picture: Picture, now_ms: int, limits: IndexLimits, new_id: Callable[[], str]) -> Iterator[Task]:
     groups = merging.groups(picture.open_page, now_ms, limits.merge)
     for segments in [one for one in groups if not merging.holds_up(one, picture.log_id, now_ms)][:MAX_MERGES]:
-        yield Task(
-            work="merge",
-            log_id=picture.log_id,
-            run_id=new_id(),
-            level=0,
-            plan="",
-            first_offset=segments[0].first_offset,
-            end_offset=segments[-1].end_offset,
-            definition="",
-            content_type=picture.content_type,
-            segments=segments,
-        )
+        yield _merge(picture, new_id(), segments)
 
 
 def _scrubs(picture: Picture, new_id: Callable[[], str]) -> Iterator[Task]:
     for segment, dead in picture.scrubs[:MAX_MERGES]:
-        yield Task(
-            work="merge",
-            log_id=picture.log_id,
-            run_id=new_id(),
-            level=0,
-            plan="",
-            first_offset=segment.first_offset,
-            end_offset=segment.end_offset,
-            definition="",
-            content_type=picture.content_type,
-            segments=(segment,),
-            dead=dead,
-        )
+        yield _merge(picture, new_id(), (segment,), dead)
+
+
+def _merge(picture: Picture, run_id: str, segments: tuple[Segment, ...], dead: tuple[int, ...] = ()) -> Task:
+    first, end = segments[0].first_offset, segments[-1].end_offset
+    return Task(
+        "merge", picture.log_id, run_id, 0, "", first, end, "", picture.content_type, segments=segments, dead=dead
+    )
 
 
 def _tiers(runs: Sequence[Run], fanout: int) -> Iterator[list[Run]]:

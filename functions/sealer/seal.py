@@ -295,17 +295,11 @@ _FETCHERS = 8  # spilled payloads are at least 32 KB each: their latency, not th
 
 
 class Span(NamedTuple):
-    """Consecutive entries to be sealed: their records, and the last entry.
-
-    Attributes:
-        first_offset: offset of the first record.
-        first_committed_ms: commit time of the oldest entry.
-    """
+    """Consecutive entries to be sealed: the offset of the first record, their records, and the last entry."""
 
     first_offset: int
     records: Batch
     last: Entry
-    first_committed_ms: int
 
 
 def read_span(
@@ -326,19 +320,17 @@ def read_span(
     """
     batches: list[Batch] = []
     first_offset = expected = known.end_offset if known else config.base_offset
-    first: Entry | None = None
     last: Entry | None = None
     for taken in _read_batches(stores, known, through_slot, limits, log_id):
-        first = first or taken[0]
         last = taken[-1]
         for entry, payload in zip(taken, _read_payloads(stores, taken), strict=True):
             if entry.offset != expected:
                 raise Damaged(f"entry is at another offset: log_id={log_id} slot={entry.slot} expected={expected}")
             batches.append(payload)
             expected += len(payload)
-    if first is None or last is None:
+    if last is None:
         raise NotJoined(f"no entries after the manifest: log_id={log_id}")
-    return Span(first_offset, concat(batches), last, first.committed_ms)
+    return Span(first_offset, concat(batches), last)
 
 
 def _read_batches(

@@ -15,9 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.clock import Bounded, Clock, moment
-from headrace.errors import Damaged, StoreThrottled
+from headrace.errors import Damaged
 from headrace.index.descriptors import Run
-from headrace.manifest.store import KEPT_MS, NewestLook
+from headrace.manifest.store import KEPT_MS, NewestLook, load_from
 from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.objects.packed import publish
 
@@ -260,7 +260,7 @@ class IndexManifestStore:
         """
         found = known
         if found is None or found.generation < at_least:
-            found = (self.load(log_id, at_least) if at_least else None) or self._listed(log_id)
+            found = load_from(log_id, at_least, self.load, self.standing)
             if known is not None and (found is None or found.generation < known.generation):
                 found = known
         if found is None:
@@ -290,15 +290,6 @@ class IndexManifestStore:
         """Returns the numbers of the generations that exist, ascending."""
         found = map(keys.index_generation, self._objects.list(keys.index_manifests(log_id)))
         return sorted(generation for generation in found if generation is not None)
-
-    def _listed(self, log_id: str) -> IndexManifest | None:
-        """Returns the newest generation by listing. Returns None, without listing, if there is no first generation."""
-        if self.load(log_id, 1) is None:
-            return None
-        newest = self.load(log_id, max(self.standing(log_id), default=1))
-        if newest is None:
-            raise StoreThrottled("the newest generation was removed while generations were listed; look again")
-        return newest
 
 
 class IndexManifests:

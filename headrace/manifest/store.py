@@ -13,7 +13,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, takewhile
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from headrace.clock import Bounded, Clock, Moment, age_s, moment
 from headrace.errors import Damaged, StoreThrottled
@@ -31,6 +31,8 @@ from headrace.manifest.manifest import (
 from headrace.objects import ObjectMissing, Objects, keys
 from headrace.objects.packed import publish
 from headrace.segment.descriptor import Segment
+
+T = TypeVar("T")
 
 KEPT_MS = 24 * 3600 * 1000  # a generation is kept at least so long after it was replaced, the first one forever
 _KEEP_BYTES = 32 * 1024 * 1024  # in memory, of generations and of pages; one generation takes up to about 1 MB
@@ -61,6 +63,20 @@ class NewestLook(NamedTuple):
 def remembered() -> Bounded[str, Manifest]:
     """Returns an empty cache of generations, bounded by what they take in memory."""
     return Bounded(_KEEP_BYTES, weigh=weigh)
+
+
+def load_from(
+    log_id: str, at_least: int, load: Callable[[str, int], T | None], standing: Callable[[str], list[int]]
+) -> T | None:
+    """Returns generation `at_least`, or the newest by listing if that one is 0 or gone; None if there is no first one."""
+    if at_least and (found := load(log_id, at_least)) is not None:
+        return found
+    if load(log_id, 1) is None:
+        return None
+    newest = load(log_id, max(standing(log_id), default=1))
+    if newest is None:
+        raise StoreThrottled("the newest generation was removed while generations were listed; look again")
+    return newest
 
 
 class ManifestStore:
@@ -120,7 +136,7 @@ class ManifestStore:
         """
         found = known
         if known is None or known.generation < at_least:
-            found = (self.load(log_id, at_least) if at_least > 0 else None) or self._listed(log_id)
+            found = load_from(log_id, at_least, self.load, self.standing)
             if at_least > (found.generation if found else 0):
                 raise Damaged(f"manifest is missing: object={keys.manifest(log_id, at_least)}")
         while following := self.load(log_id, (found.generation if found else 0) + 1):
@@ -204,15 +220,6 @@ class ManifestStore:
                 yield from self._before(self.parts(part), offset)
             else:
                 yield part
-
-    def _listed(self, log_id: str) -> Manifest | None:
-        """Returns the newest generation by listing. Returns None, without listing, if there is no first generation."""
-        if self.load(log_id, 1) is None:
-            return None
-        newest = self.load(log_id, max(self.standing(log_id), default=1))
-        if newest is None:
-            raise StoreThrottled("the newest generation was removed while generations were listed; look again")
-        return newest
 
     def _previous(self, manifest: Manifest, look: NewestLook | None) -> Manifest | None:
         if manifest.generation <= 1:

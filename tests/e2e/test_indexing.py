@@ -87,6 +87,18 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def kill(server: DevServer, victim: str) -> None:
+    """Kills the indexer, the Spark of the job that runs, or the dispatcher."""
+    match victim:
+        case "indexer":
+            pid = next(pid for name, pid in server.state_now()["functions"].items() if name.startswith("Indexer"))
+        case "spark":
+            (pid,) = children(server.pids["emr"])
+        case _:
+            pid = server.pids["dispatcher"]
+    os.kill(pid, signal.SIGKILL)
+
+
 def runs_under_way(server: DevServer) -> list[dict[str, Any]]:
     """Job runs that are not over."""
     url = server.state["environment"]["AWS_ENDPOINT_URL_EMR_SERVERLESS"]
@@ -150,14 +162,7 @@ def test_whoever_is_killed_while_a_job_runs_everything_is_indexed_once(
     stream = Indexed(server, http, f"killed-{victim}")
     stream.append(2000)
     eventually(lambda: runs_under_way(server), "no job started")
-    match victim:
-        case "indexer":
-            pid = next(pid for name, pid in server.state_now()["functions"].items() if name.startswith("Indexer"))
-        case "spark":
-            (pid,) = children(server.pids["emr"])
-        case _:
-            pid = server.pids["dispatcher"]
-    os.kill(pid, signal.SIGKILL)
+    kill(server, victim)
     stream.append()
     stream.wait_until_indexed()
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +21,7 @@ from headrace.streams.values import STREAMS
 from headrace.streams.verbs import Streams
 from headrace.wal.state import BEGINNING, Cursor, encode_cursor
 from tests.chaos.rest import stores_of
-from tests.e2e.test_indexing import SEARCH, children, eventually, runs_under_way
+from tests.e2e.test_indexing import SEARCH, eventually, kill, runs_under_way
 from tests.e2e.test_recover import drop_items
 from tests.support.command_line import headrace
 from tests.support.emulated_cloud import DevServer, dev_server
@@ -204,14 +202,7 @@ def test_whoever_is_killed_while_segments_are_merged_nothing_is_lost(
     for _ in range(SEGMENTS):
         slow.append()
     eventually(lambda: runs_under_way(server) or slow.manifest().merged_away, "no job started")
-    match victim:
-        case "indexer":
-            pid = next(pid for name, pid in server.state_now()["functions"].items() if name.startswith("Indexer"))
-        case "spark":
-            (pid,) = children(server.pids["emr"])
-        case _:
-            pid = server.pids["dispatcher"]
-    os.kill(pid, signal.SIGKILL)
+    kill(server, victim)
     slow.append()
     eventually(lambda: slow.manifest().merged_away >= SEGMENTS - 1, "not merged")
     assert http.get(slow.name).json() == slow.written

@@ -6,28 +6,18 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.contract import test_search
 from tests.conformance.contract.client import JSON, Api, Stream, expect, refused
 from tests.conformance.contract.shop import SCHEMA, SEARCH
 from tests.conformance.contract.test_search_config import ROLLUPS
 
 DAY_MS = 1_767_225_600_000  # 2026-01-01
 ANSWER = {"stream", "rollup", "from", "to", "interval", "coverage", "buckets"}
-COVERAGE = {
-    "mode",
-    "complete",
-    "stream_head_offset",
-    "visible_through_offset",
-    "visible_through_primary_timestamp_max",
-    "oldest_omitted_append_at",
-    "possible_missing_events_upper_bound",
-    "possible_missing_uploaded_segments",
-    "possible_missing_sealed_rows",
-    "possible_missing_wal_rows",
+COVERAGE = (test_search.COVERAGE - {*test_search.COUNTERS}) | {
     "used_rollups",
     "indexed_segments",
     "scanned_segments",
     "scanned_tail_docs",
-    "index_families_used",
 }
 ASKED: dict[str, Any] = {"rollup": "requests", "start": DAY_MS, "to": DAY_MS + 60_000, "interval": "10s"}
 MORE = {"requests": {**ROLLUPS["requests"], "dimensions": ["service", "paid"]}}

@@ -13,7 +13,6 @@ GAUGES = {
     *("topics_queue_leases_in_flight", "topics_sse_connections", "topics_recovery_progress", "topics_uptime_ms"),
     *("topics_routers", "topics_watch_sessions"),
 }
-OF_TOPICS = ("head_seq", "earliest_seq", "records_live", "bytes_live")
 SAMPLE = re.compile(r"(?P<name>[a-z_]+)(\{(?P<labels>[^}]*)\})? (?P<value>[-+.0-9eInfNa]+)")
 
 

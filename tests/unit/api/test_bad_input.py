@@ -94,8 +94,7 @@ def test_names_of_nothing(server: Server, name: bytes, method: str) -> None:
 
 
 FAST = Settings(live_timeout_ms=10, request_timeout_ms=20, sse_seconds=0)
-# What is below `/v0/` is asked in `test_topics_bad_input.py`.
-document = schemathesis.openapi.from_asgi("/openapi.json", Server(settings=FAST).app).exclude(path_regex="^/v0/")
+document = schemathesis.openapi.from_asgi("/openapi.json", Server(settings=FAST).app)
 
 
 # `document.parametrize()` makes the cases when tests are collected: for seconds, in each process that shares the tests.
@@ -116,5 +115,5 @@ def test_the_document_holds(operation: APIOperation[Any, Any, Any, Any]) -> None
 
 @examples(25, suppress_health_check=list(HealthCheck))
 def check_against_the_document(case: schemathesis.Case[Any]) -> None:
-    # That two headers exclude each other, or that a cursor was never issued, is not to be said in OpenAPI.
+    # That two headers exclude each other, or that a topic is a queue, is not to be said in OpenAPI.
     case.call_and_validate(excluded_checks=[positive_data_acceptance])

@@ -9,28 +9,9 @@ import time
 
 import pytest
 
+from tests.conformance.topics.test_config import DEFAULTS
 from tests.unit.api.asgi import JSON, Server
 from tests.unit.api.topics import ROOT, T, append, ask, code, diff
-
-DEFAULTS = {
-    "type": "log",
-    "ttl_ms": 0,
-    "cap_records": 0,
-    "cap_bytes": 0,
-    "discard": "old",
-    "durable": False,
-    "durability": "disk",
-    "priority": None,
-    "auto_priority": True,
-    "auto_create": True,
-    "idempotency_window_ms": 120_000,
-    "dedupe_node": True,
-    "lease_ms": 30_000,
-    "claim_jitter_ms": 0,
-    "max_deliveries": 0,
-    "dead_letter": None,
-    "leases_durable": False,
-}
 
 
 @pytest.fixture

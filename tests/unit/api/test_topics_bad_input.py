@@ -10,13 +10,8 @@ from urllib.parse import quote
 
 import orjson
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
-from schemathesis.generation.feedback import FeedbackSources
-from schemathesis.pytest._test_builder import build_operation_test
-from schemathesis.schemas import APIOperation
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from headrace.settings import Settings
 from tests.support.examples import examples
@@ -231,26 +226,3 @@ def test_unknown_members_are_no_error(server: Server, data: st.DataObject, route
 def test_paths_of_nothing(server: Server, path: str) -> None:
     assume(path.split("?")[0].strip("/") not in ("topics", "health", "ready", "metrics"))
     refuses(server, "POST", "/v0/" + quote(path), b"{}")
-
-
-document = schemathesis.openapi.from_asgi("/openapi.json", Server(settings=FAST).app).include(path_regex="^/v0/")
-
-
-# As in `test_bad_input.py`, which says why.
-@pytest.mark.parametrize(
-    "operation", [one.ok() for one in document.get_all_operations()], ids=lambda operation: operation.label
-)
-def test_the_document_holds(operation: APIOperation[Any, Any, Any, Any]) -> None:
-    build_operation_test(
-        config=document.config,
-        operation=operation,
-        test_func=check_against_the_document,
-        given_kwargs={},
-        feedback=FeedbackSources(),
-    )()
-
-
-@examples(25, suppress_health_check=list(HealthCheck))
-def check_against_the_document(case: schemathesis.Case[Any]) -> None:
-    # That a topic is a queue, or that a name is taken, is not to be said in OpenAPI.
-    case.call_and_validate(excluded_checks=[positive_data_acceptance])

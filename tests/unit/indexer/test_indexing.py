@@ -235,7 +235,8 @@ def test_a_job_run_that_never_ends_is_given_up() -> None:
     assert world.jobs.rows[log_id].failures == 1
 
 
-def test_runs_that_were_replaced_keep_their_objects_until_no_reader_can_hold_them() -> None:
+def compacting() -> tuple[World, str]:
+    """Returns a log with two runs, of which a compaction is under way."""
     world = World()
     log_id = world.create("a")
     for _ in range(2):
@@ -245,6 +246,11 @@ def test_runs_that_were_replaced_keep_their_objects_until_no_reader_can_hold_the
         world.work_all()
         follow(world.indexer)
     start(world.indexer)
+    return world, log_id
+
+
+def test_runs_that_were_replaced_keep_their_objects_until_no_reader_can_hold_them() -> None:
+    world, log_id = compacting()
     world.work_all()
     world.tick()
     index = world.check(log_id)
@@ -342,15 +348,7 @@ def test_orphans_of_runs_go_after_a_day_and_nothing_else_does() -> None:
 
 
 def test_a_compaction_that_a_rebuild_overtook_does_not_bring_old_runs_back() -> None:
-    world = World()
-    log_id = world.create("a")
-    for _ in range(2):
-        world.publish("a", log_id, 2)
-        look(world.indexer, log_id)
-        start(world.indexer)
-        world.work_all()
-        follow(world.indexer)
-    start(world.indexer)
+    world, log_id = compacting()
     (compaction,) = world.runs.under_way
     assert rebuild(world.indexer, log_id) == 2
     world.work(compaction)

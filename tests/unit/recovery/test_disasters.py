@@ -78,9 +78,6 @@ class History:
         manifest = self.world.manifest(log_id)
         return manifest.end_offset if manifest is not None else None
 
-    def is_known_to_the_bucket(self, log_id: str) -> bool:
-        return any(self.world.keys(log_id))
-
     def disaster(self) -> None:
         """One of three, a recovery, and what must hold then."""
         world = self.world
