@@ -6,6 +6,7 @@ import copy
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,15 @@ def run(client: Any, command: str, **values: str) -> Any:
     return getattr(client, words[2].replace("-", "_"))(**dict(zip(options, words[4::2], strict=True)))
 
 
-def next_release(template: dict[str, Any], value: str, number: int) -> dict[str, Any]:
-    """Returns the template as a synth writes it when a variable of all functions changed: with new versions in the place of
+def next_release(template: dict[str, Any], variables: Mapping[str, str], number: int) -> dict[str, Any]:
+    """Returns the template as a synth writes it when variables of all functions changed: with new versions in the place of
     the ones before (`infra/test_versions.py::test_a_change_publishes_a_version_and_the_one_before_stays`).
     """
     changed = copy.deepcopy(template)
     versions = [id_ for id_, one in template["Resources"].items() if one["Type"] == "AWS::Lambda::Version"]
     for resource in changed["Resources"].values():
         if resource["Type"] == "AWS::Lambda::Function" and "Environment" in resource["Properties"]:
-            resource["Properties"]["Environment"]["Variables"][VARIABLE] = value
+            resource["Properties"]["Environment"]["Variables"] |= variables
     text = json.dumps(changed)
     for id_ in versions:
         text = text.replace(f'"{id_}"', f'"{id_}Release{number}"')
@@ -95,7 +96,7 @@ def test_a_release_is_taken_back_and_put_forward_by_the_runbook(
         serves(api, second=False)
 
         first = live(client, functions)
-        update(stack, next_release(template, f"{api.key},{ITS_KEY}", 2))
+        update(stack, next_release(template, {VARIABLE: f"{api.key},{ITS_KEY}"}, 2))
         wait_for_snapshot(stack)
         second = live(client, functions)
         for function in functions.values():
@@ -131,7 +132,7 @@ def test_one_earlier_version_stays_and_the_next_deployment_goes_on_from_there(
         stream: Stream = api.stream()
         expect(stream.append([{"n": 1}]), 204)
         before = live(client, functions)
-        update(stack, next_release(reduced[1].template, f"{api.key}", 3))
+        update(stack, next_release(reduced[1].template, {VARIABLE: f"{api.key}"}, 3))
         wait_for_snapshot(stack)
         newest = live(client, functions)
         older = {one: versions(client, one) - {before[one], newest[one]} for one in functions.values()}

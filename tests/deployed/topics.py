@@ -16,24 +16,27 @@ from tests.conformance.coverage import TOPICS
 from tests.conformance.official_suite import Case, SuiteReport
 
 ROOT = Path(__file__).parents[2]
-OWN_SERVER = (
-    "test_limits.py",
-    "test_scopes.py",
-)  # they start one, with keys and limits that no deployment would have
+GUARDED = ("test_limits.py", "test_scopes.py")  # of a server with keys and limits that no deployment would have
 CASE_TIMEOUT_S = 120
 UNDECIDED = ("httpx.ReadTimeout", '"code":"not_ready"')  # a client's time, or that of a store, was over
 HURRIED = "test_cohort.py::"  # several workers have half a second to join one window
 NO_TIME = "timed out"
 
 
-def run_topics(url: str, key: str | None, only: Sequence[str] = (), timeout_s: float = 900) -> SuiteReport:
-    """Runs every test, or those named in `only`, against `url`, with `key` as bearer if there is one.
+def run_topics(
+    url: str, key: str | None, only: Sequence[str] = (), *, guarded: bool = False, timeout_s: float = 900
+) -> SuiteReport:
+    """Runs every test, or those named in `only`, against `url`, with `key` as bearer if there is one. With `guarded` these
+    are the tests of keys and limits, which have keys of their own.
 
     Raises `RuntimeError` when pytest itself could not run.
     """
-    environment = {"HEADRACE_CONTRACT_URL": url, "HEADRACE_CONTRACT_KEY": key or ""}
-    asked = sorted({f"{TOPICS / name.partition('[')[0]}" for name in only}) or [str(TOPICS)]
-    left_out = [f"--ignore={TOPICS / name}" for name in OWN_SERVER]
+    if guarded:
+        environment, files, left_out = {"HEADRACE_CONTRACT_GUARDED_URL": url}, GUARDED, []
+    else:
+        environment, files = {"HEADRACE_CONTRACT_URL": url, "HEADRACE_CONTRACT_KEY": key or ""}, ("",)
+        left_out = [f"--ignore={TOPICS / name}" for name in GUARDED]
+    asked = sorted({f"{TOPICS / name.partition('[')[0]}" for name in only or files})
     with tempfile.TemporaryDirectory(prefix="topics-") as scratch:
         output = Path(scratch) / "report.xml"
         options = ["-n0", "-q", "-p", "no:cacheprovider", f"--timeout={CASE_TIMEOUT_S}", f"--junit-xml={output}"]

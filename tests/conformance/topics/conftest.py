@@ -1,7 +1,8 @@
 """The servers of the topics' contract: one shared by every test, and one with keys and small limits.
 
 Set HEADRACE_CONTRACT_URL to run against a server that is already there instead; HEADRACE_CONTRACT_KEY is its key. Tests of
-keys and limits start their own server in any case.
+keys and limits ask the server at HEADRACE_CONTRACT_GUARDED_URL, which must have those of `configurations.GUARDED`, or start
+one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tests.support.emulated_cloud import dev_server
 from tests.support.pipeline import NO_METRICS
 
 EXTERNAL_URL = os.environ.get("HEADRACE_CONTRACT_URL")
+EXTERNAL_GUARDED_URL = os.environ.get("HEADRACE_CONTRACT_GUARDED_URL")
 PARAMETERS = [
     pytest.param(name, marks=() if name == STRICTEST else pytest.mark.full, id=name) for name in CONFIGURATIONS
 ]
@@ -44,8 +46,12 @@ def limited() -> Iterator[Server]:
     """Yields a server with keys and small limits, asked with the key that may do everything. One process: two of the
     limits hold for each process.
     """
-    with connections() as http, dev_server(environment={**NO_METRICS, **GUARDED}) as running:
-        yield Server(running.url, http, "all")
+    with connections() as http:
+        if EXTERNAL_GUARDED_URL:
+            yield Server(EXTERNAL_GUARDED_URL.rstrip("/"), http, "all")
+            return
+        with dev_server(environment={**NO_METRICS, **GUARDED}) as running:
+            yield Server(running.url, http, "all")
 
 
 @pytest.fixture
