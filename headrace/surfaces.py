@@ -7,7 +7,7 @@ from headrace.manifest.merging import FindDead
 from headrace.queues.ledger import LeaseState
 from headrace.streams.values import STREAMS, StreamState
 from headrace.topics.values import TOPICS, TopicState
-from headrace.wal.state import Extension
+from headrace.wal.extension import Extension
 
 SURFACES = (STREAMS, TOPICS)
 COUNTED = frozenset({TOPICS})  # those of whose names a limit says how many there may be

@@ -21,7 +21,8 @@ import msgspec
 from headrace.errors import Damaged
 from headrace.objects import packed
 from headrace.segment.descriptor import Segment
-from headrace.wal.state import Entry, LogConfig, LogState, decode_extension
+from headrace.wal.extension import decode_extension
+from headrace.wal.state import Entry, LogConfig, LogState
 
 VERSION = 1
 PAGE_SEGMENTS = 256

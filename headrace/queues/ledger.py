@@ -27,7 +27,8 @@ from headrace.queues.projection import Back, Grant, Projection, advance, apply, 
 from headrace.queues.timings import measure
 from headrace.topics.runs import Runs
 from headrace.topics.values import MAX_PAGE_BYTES, topic_of
-from headrace.wal.state import Extension, LogState, TimeRun, incarnation_of
+from headrace.wal.extension import Extension
+from headrace.wal.state import LogState, TimeRun, incarnation_of
 
 INLINE_BYTES = 512  # of a projection in the state: every entry has it
 MAX_EVENTS = 256  # after a snapshot: some 100 KB of entries in one query, and one large put for as many events

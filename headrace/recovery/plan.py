@@ -14,7 +14,8 @@ from headrace.recovery.names import Names
 from headrace.recovery.report import Loss, Status
 from headrace.recovery.survey import Facts
 from headrace.tables.catalog import Row
-from headrace.wal.state import SLOT_SPAN, Entry, LogConfig, LogState, Recovery, begin, first_slot, incarnation_of
+from headrace.wal.extension import begin
+from headrace.wal.state import SLOT_SPAN, Entry, LogConfig, LogState, Recovery, first_slot, incarnation_of
 
 _ENDED = SLOT_SPAN - 1000  # where the entry of a purged log is: behind every entry that it had
 

@@ -10,7 +10,8 @@ from headrace.batch import EMPTY, Batch
 from headrace.errors import InvalidRequest
 from headrace.limits import CONTROL_CHARACTER, MAX_NAME_BYTES
 from headrace.log.requests import Head
-from headrace.wal.state import Cursor, Extension, LogState, Producer
+from headrace.wal.extension import Extension
+from headrace.wal.state import Cursor, LogState, Producer
 
 STREAMS = "streams"  # the surface of `/v1/stream/…`
 SYSTEM_STREAM = "__stream_metrics__"  # written by the server, read by anyone who may

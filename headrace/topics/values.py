@@ -18,7 +18,8 @@ from headrace.errors import InvalidRequest
 from headrace.objects import keys
 from headrace.tables.counters import TOTAL_BYTES
 from headrace.topics.removed import Root
-from headrace.wal.state import DefinitionRef, Extension, LogConfig, LogState
+from headrace.wal.extension import Extension
+from headrace.wal.state import DefinitionRef, LogConfig, LogState
 
 TOPICS = "topics"  # the surface of `/v0/…`
 LEASES = "leases"  # the role of a queue's lease log

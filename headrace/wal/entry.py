@@ -20,7 +20,8 @@ import msgspec
 
 from headrace.errors import Damaged
 from headrace.tables.items import Guard, Item, Member, MemoryTables, Names, Refusal, n, refuse_newer, s
-from headrace.wal.state import Entry, LogConfig, LogState, TimeRun, decode_extension
+from headrace.wal.extension import decode_extension
+from headrace.wal.state import Entry, LogConfig, LogState, TimeRun
 
 TABLE = "wal"
 VERSION = 1

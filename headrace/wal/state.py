@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import base64
 import os
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from headrace.errors import InvalidRequest, Overloaded
+from headrace.wal.extension import Extension
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
@@ -149,83 +150,6 @@ class DefinitionRef(msgspec.Struct, frozen=True, array_like=True):
     nonce: str
     schema_version: int
     label: str
-
-
-class Extension:
-    """The part of a log's state that belongs to its surface: a tagged struct, whose members only that surface knows.
-
-    A surface derives a struct from this class, with `tag_field="kind"` and a `tag` of its own. Once that struct is
-    imported, `decode_extension` finds it.
-    """
-
-    __slots__ = ()
-
-    @classmethod
-    def begin(cls, config: LogConfig, state: LogState) -> LogState:  # noqa: ARG003 - others add something
-        """Returns the state in which a log begins of which nothing is left but its configuration; `state` itself if the
-        log is not of this surface, or begins without an extension.
-        """
-        return state
-
-    @property
-    def is_final(self) -> bool:
-        """Whether no record will ever follow."""
-        return False
-
-    @property
-    def counted(self) -> tuple[tuple[str, int], ...]:
-        """Returns for what the log counts in counters, beside its name, and how much: that is freed when it ends."""
-        return ()
-
-    @property
-    def removes_records(self) -> bool:
-        """Whether single records of the log can be removed, so that nothing may be left of them."""
-        return False
-
-    def named_objects(self, log_id: str) -> tuple[str, ...]:  # noqa: ARG002 - others name some
-        """Returns the keys of the surface's own objects that the state of this log names; they are kept while an entry or
-        one of the last two manifests names them.
-
-        Their numbers (`headrace.objects.keys.numbered`) rise: an object that is named for the first time has a higher
-        number than all of its kind that a state of the log named before.
-        """
-        return ()
-
-    def named_pages(self, key: str, data: bytes) -> tuple[str, ...]:  # noqa: ARG002 - others have some
-        """Returns the keys of the pages that one of those objects names. Objects that follow each other share pages: a
-        page has the number of the first one that names it, and later ones name it until one does not.
-        """
-        return ()
-
-
-class ForeignExtension(dict[str, Any], Extension):
-    """The extension of a surface that this process has not imported. It is written back as it was read; what objects it
-    names is not known, so that none of that log is removed as an orphan.
-    """
-
-    __slots__ = ()
-
-
-def decode_extension(_: type, value: Any) -> Any:
-    """Decodes an extension from a document; a decoding hook for msgspec. That of a surface which is not imported becomes a
-    `ForeignExtension`.
-
-    Raises:
-        msgspec.ValidationError: the document is no extension.
-    """
-    if not isinstance(value, dict):
-        raise msgspec.ValidationError("extension is not an object")
-    for known in Extension.__subclasses__():
-        if issubclass(known, msgspec.Struct) and known.__struct_config__.tag == value.get("kind"):
-            return msgspec.convert(value, known)
-    return ForeignExtension(value)
-
-
-def begin(config: LogConfig, state: LogState) -> LogState:
-    """Returns the state in which a log begins of which nothing is left but its configuration."""
-    for known in Extension.__subclasses__():
-        state = known.begin(config, state)
-    return state
 
 
 class LogState(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -26,8 +26,9 @@ from headrace.objects import keys
 from headrace.tables.catalog import PutRow, Row
 from headrace.tables.counters import one_more, put_counted
 from headrace.tables.items import Guard, Member, MemoryTables, Names, Refusal, s
+from headrace.wal.extension import Extension
 from headrace.wal.memory import MemoryWal
-from headrace.wal.state import Extension, LogConfig, LogState, TimeRun, incarnation_of
+from headrace.wal.state import LogConfig, LogState, TimeRun, incarnation_of
 from tests.support.builders import BYTES
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from headrace.tables.producers import Key, PutKey, producer_item
 from headrace.topics.removed import Page, Root
 from headrace.topics.runs import Runs
 from headrace.wal.entry import entry_item, item_entry
-from headrace.wal.state import Entry, Extension, Producer, decode_cursor, encode_cursor
+from headrace.wal.extension import Extension
+from headrace.wal.state import Entry, Producer, decode_cursor, encode_cursor
 from tests.unit.formats import samples
 from tests.unit.manifest.samples import grown
 

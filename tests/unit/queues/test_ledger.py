@@ -15,7 +15,8 @@ from headrace.queues.decide import Claim, Settle
 from headrace.queues.ledger import LeaseState, leases_of
 from headrace.queues.projection import Projection, fold
 from headrace.queues.values import ClaimRequest, SettleRequest
-from headrace.wal.state import Recovery, decode_extension
+from headrace.wal.extension import decode_extension
+from headrace.wal.state import Recovery
 from tests.unit.queues.desk import NOW_MS, Desk, filled, recovered
 
 # The state.

@@ -19,7 +19,8 @@ from headrace.surfaces import EXTENSIONS
 from headrace.topics import removed
 from headrace.topics.values import DiffRequest, Match, RemovedRef, TopicState, WriteRequest, topic_of
 from headrace.topics.verbs import Topics
-from headrace.wal.state import ForeignExtension, LogState
+from headrace.wal.extension import ForeignExtension
+from headrace.wal.state import LogState
 from tests.support.faults import Faulty
 from tests.support.pairs import Pairs
 from tests.unit.sealer.world import SETTINGS, World
