@@ -13,6 +13,7 @@
     topics      the same for topics, and what commits may do to them
     queues      and for the jobs of queues
     laws        what may take effect at the tables, and how everything comes to rest
+    limits      what may be counted
     bucket_laws what may take effect at the bucket
     answers     what callers may be told
     topic_answers the same about topics and queues

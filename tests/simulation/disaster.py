@@ -9,7 +9,6 @@ from __future__ import annotations
 from headrace.errors import HeadraceError, StoreError
 from headrace.recovery.recover import recover
 from headrace.recovery.report import RecoverReport
-from headrace.topics.values import TOPICS
 from tests.simulation.aftermath import Aftermath
 from tests.simulation.faults import Dice
 from tests.simulation.outside import check_all
@@ -47,7 +46,7 @@ class Operator:
         before = rewind(world)
         world.model.recovering = True
         report, tries = self._recover()
-        world.recovered_topics = max(world.recovered_topics, sum(world.raw["sessions"].counts(TOPICS)))
+        world.limits.recovered()
         world.settle_network(self._dice)
         Aftermath(world, before, report, tries).judge()
         self._set_aside(report)

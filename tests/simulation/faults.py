@@ -91,9 +91,10 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
 }
 # Calls that few operations make meet faults more often, so that each pair is exercised.
 _RARE = {
-    "wal.remove_dead": 60.0,
+    "wal.remove_dead": 95.0,
     "wal.purged": 4.0,
-    **dict.fromkeys(("producers.key", "sessions.commit", "sessions.counts", "catalog.set_hints"), 40.0),
+    **dict.fromkeys(("producers.key", "sessions.commit", "sessions.counts"), 40.0),
+    "catalog.set_hints": 95.0,
     **dict.fromkeys(("sessions.clocks", "sessions.touch"), 3.0),
     **dict.fromkeys(("watermarks.touch", "catalog.put", "catalog.remove"), 15.0),
     **dict.fromkeys((*INDEXES, "producers.purge", "sessions.purge", "sessions.expired", "watermarks.drop_note"), 4.0),
@@ -106,14 +107,16 @@ _RARE = {
     f"{RECOVERY} objects.list": 1.0,
     f"{RECOVERY} watermarks.usage": 3.0,
     f"{RECOVERY} sessions.counts": 3.0,
-    f"{RECOVERY} sessions.commit": 40.0,
+    f"{RECOVERY} sessions.commit": 95.0,
     f"{RECOVERY} producers.purge": 4.0,
     f"{RECOVERY} objects.create": 6.0,
     f"{RECOVERY} wal.commit": 4.0,
     f"{RECOVERY} catalog.mark_ended": 95.0,
 }
 _LIKELIEST = 0.6
-_LIKELIER = {f"{RECOVERY} catalog.mark_ended": 0.95}  # rare, even so
+_LIKELIER = dict.fromkeys(  # rare, even so
+    (f"{RECOVERY} catalog.mark_ended", f"{RECOVERY} sessions.commit", "wal.remove_dead", "catalog.set_hints"), 0.95
+)
 # The operations of a stage: nothing is left to chance. With this number, both clocks of a suspended host stand still.
 _MIDDLING = 0.45
 _STAGED_LATENCY = 1_000

@@ -15,7 +15,7 @@ from headrace.tables.counters import Count
 from headrace.tables.items import Guard
 from headrace.tables.producers import PutProducer
 from headrace.tables.unborn import UNBORN
-from headrace.topics.values import TIMINGS, TOPICS
+from headrace.topics.values import TIMINGS
 from headrace.wal import Committed, Outcome
 from headrace.wal.entry import PutEntry
 from headrace.wal.state import Entry
@@ -73,13 +73,7 @@ class Judge(BucketLaws):
                         self._broken(self.law, f"{log_id[-8:]} {producer} row={before}")
                     self._rows[log_id, producer.id] = (producer.epoch, producer.seq)
         if any(isinstance(guard, Count) for guard in guards) and not world.model.recovering:
-            self._law("a limit is kept")
-            # A recovery brings back all that was published, also beyond the limit: no names that had the place of others
-            # are taken away for it. The shards have even parts of what it found; so that many may be there again, and no
-            # more, since none rises above the higher one of that part and its part of the limit.
-            most = max(world.most_topics, world.recovered_topics)
-            if sum(world.raw["sessions"].counts(TOPICS)) > most:
-                self._broken(self.law, f"more than {most} topics are counted")
+            world.limits.judge()
         if guards and not world.model.recovering:
             self._law("what joins a commit counts as its entry does")
             if not in_chain:
@@ -248,20 +242,8 @@ class Judge(BucketLaws):
                 self._broken(self.law, f"{row.name} shows {row.label}: {log.now.definition}")
         self._unborn()
         self._refused()
-        self._topics()
-
-    def _topics(self) -> None:
-        """Names are counted that live, and dead jobs are where they belong."""
-        world, law = self._world, "counters equal the names that live"
         world.model.topics.queues.at_rest()
-        self._law(law)
-        living = sum(
-            one.config.surface == TOPICS and not one.config.role and not one.now.ended and world.model.is_named(one)
-            for one in world.model.logs.values()
-        )
-        counted = sum(world.raw["sessions"].counts(TOPICS))
-        if counted != living:
-            self._broken(law, f"{counted} counted, {living} live")
+        world.limits.at_rest()
 
     def _forks(self, log: LogModel) -> None:
         """Each is counted once; those that a disaster made nameless may be, or not."""

@@ -19,8 +19,10 @@ from headrace.queues.dead_letter import Burial
 from headrace.queues.events import Ack
 from headrace.queues.ledger import LeaseState, Ledger
 from headrace.queues.verbs import Queues
+from headrace.tables.counters import Count
 from headrace.tables.producers import PutKey
-from headrace.topics import diff, retention, verbs
+from headrace.topics import diff, quota, retention, verbs
+from headrace.topics.errors import NotEmpty
 from headrace.topics.runs import NONE, Runs
 from headrace.topics.values import LEASES, TopicState, topic_of
 from headrace.wal import Committed, Outcome
@@ -59,11 +61,11 @@ def ack_after_the_deadline(queue: Any, request: Any) -> Any:
 _store = Ledger._store
 
 
-def store_what_was(self: Ledger, before: Any, point: Any, ids: Any) -> Any:
+def store_what_was(self: Ledger, *given: Any) -> Any:
     """The snapshot lacks the events of its own entry."""
     now, self.now = self.now, self._stored
     try:
-        return _store(self, before, point, ids)
+        return _store(self, *given)
     finally:
         self.now = now
 
@@ -199,6 +201,16 @@ def decide_erase_by_offset(logs: Any, requests: Any, *rest: Any) -> Any:
     return _decide_erase(logs, (Asked(request._replace(found=found)),), *rest)
 
 
+def remove_what_was_empty(self: verbs.Topics, name: str, *, if_empty: bool = False) -> bool:
+    """A topic is looked at, and then deleted, whatever it holds by then."""
+    if if_empty and self.view(name, touch=False).live:
+        raise NotEmpty(name)
+    return _remove_topic(self, name)
+
+
+_remove_topic = verbs.Topics.remove
+
+
 def any_lease_log(self: Queues, name: str, jobs: Any) -> Any:
     """The lease log is that of whichever queue has the name now."""
     return self.head((name, LEASES))
@@ -253,6 +265,21 @@ MUTANTS = (
         "delete in whichever topic has the name",
         "a topic is created again under a delete",
         (verbs, "decide_erase", decide_erase_by_offset),
+    ),
+    Mutant(
+        "looked at, then deleted",
+        "an append meets the delete of an empty topic",
+        (verbs.Topics, "remove", remove_what_was_empty),
+    ),
+    Mutant(
+        "counted beyond the limit",
+        "two writers, and room for one",
+        (Count, "check", lambda self, tables: None),
+    ),
+    Mutant(
+        "bytes that nobody reserved",
+        "two writers, and room for one",
+        (quota, "reserve", lambda looks, decision, *rest: decision),
     ),
     Mutant(
         "queue recovered as a topic",

@@ -22,7 +22,7 @@ from headrace.queues import verbs as queues
 from headrace.recovery import bucket, survey
 from headrace.tables import unborn
 from headrace.tables.unborn import UNBORN
-from headrace.topics import erase, live, removed, retention
+from headrace.topics import erase, live, quota, removed, retention
 from headrace.topics import verbs as topics
 from headrace.wal import memory as wal_memory
 from tests.simulation import operations, outside
@@ -104,6 +104,7 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (live, "INLINE_BYTES", 16),
     (live, "MAX_MARKS", 4),
     (retention, "MAX_MARKS", 4),
+    (quota, "LEAST", 40),
     (erase, "_PART", 5),
     (removed, "PAGE_RUNS", 2),
     (topics, "_EXAMINED", 10),

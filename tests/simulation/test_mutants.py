@@ -7,6 +7,7 @@ import pytest
 from tests.simulation import mutants
 from tests.simulation.plan import make
 from tests.simulation.run import run
+from tests.simulation.test_simulation import SEEDS
 
 OPERATIONS = 200
 WINDOW = 25  # seeds: changes of the engine move the seed at which a mutant is found
@@ -22,7 +23,8 @@ def test_a_mutant_is_found_where_it_was_and_the_engine_passes_there(name: str) -
         "python -m tests.simulation --mutants --seeds 2000 --write"
     )
     assert not mutants.is_broken(found.text), f"{name!r} no longer fits the engine: {found.text}"
-    assert not run(found.plan).law, "the engine breaks a law, too"
+    if found.plan.seed >= SEEDS:  # below, `test_every_law_holds_in_many_seeds` does that
+        assert not run(found.plan).law, "the engine breaks a law, too"
 
 
 def test_the_documented_table_has_every_mutant_with_its_hazard() -> None:

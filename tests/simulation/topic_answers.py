@@ -19,8 +19,9 @@ from headrace.queues.events import lease_id
 from headrace.queues.values import Claimed, ClaimRequest, Settled, SettleRequest
 from headrace.topics.errors import NotEmpty, TopicFull
 from headrace.topics.values import Configured, DiffPage, DiffRequest, Erased, TopicView, WriteRequest, Written
+from tests.simulation.limits import FEW_TOPICS
 from tests.simulation.queues import TOLD
-from tests.simulation.topics import DELETED, LOST, Effect, Erase, Put, TopicLog
+from tests.simulation.topics import DELETED, LOST, Effect, Erase, Put, TopicLog, size_of
 
 if TYPE_CHECKING:
     from tests.simulation.log_model import LogModel
@@ -324,7 +325,7 @@ class TopicAnswers:
         right = True
         match exc:
             case LimitReached():
-                right = self._world.most_topics < 100
+                right = self._is_limited(exc.detail["limit"])
             case Overloaded():
                 pass
             case NotFound():
@@ -340,6 +341,14 @@ class TopicAnswers:
                 right = any(map(self._is_full, logs)) or bool(self._running.request.create)
         if not right:
             self._fails(law, f"told {exc!r}, which was never so during the call")
+
+    def _is_limited(self, limit: object) -> bool:
+        """Whether a limit of all topics was reached."""
+        limits, request = self._world.limits, self._running.request
+        if limit == "max_topics":
+            return limits.most_topics == FEW_TOPICS
+        size = sum(map(size_of, request.records.records(0)))
+        return not limits.had_room(size, self._running.start)
 
     def _is_full(self, log: LogModel) -> bool:
         topic, request = log.topic, self._running.request

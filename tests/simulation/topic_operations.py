@@ -72,7 +72,7 @@ class TopicOperations:
     def put(self) -> None:
         """A topic, or another configuration."""
         request = self._running.request = Put(self._config())
-        answer = self._topics.put(self._name, request.config, limit=self._world.most_topics)
+        answer = self._topics.put(self._name, request.config, limit=self._world.limits.most_topics)
         self._told(answer)
         self._answers.put(answer)
 
@@ -92,7 +92,7 @@ class TopicOperations:
         request = self._running.request = WriteRequest(
             records=self._records(), key=key, create=self._dice[4] < 0.5, config=self._config()
         )
-        answer = self._topics.append(self._name, request, limit=self._world.most_topics)
+        answer = self._topics.append(self._name, request, limit=self._world.limits.most_topics)
         self._told(answer)
         self._answers.written(answer)
 

@@ -367,6 +367,13 @@ class Topics:
         size = sum(size_of(topic.records[offset]) for offset in alive)
         if (topic.exact and state.bytes != size) or bool(state.bytes) != bool(alive):
             self._fails(law, f"bytes={state.bytes}, is {size}")
+        is_limited = self._world.limits.most_bytes and entry.kind in ("create", "data")
+        if (
+            is_limited and topic.exact and not any(map(topic.is_gone, alive))
+        ):  # jobs that are done have shares of marks
+            law = self._law("what a topic holds is reserved")
+            if size > state.reserved:
+                self._fails(law, f"{size} held, {state.reserved} reserved")
         if not alive:
             topic.exact = True
         deleted = Runs.of_offsets(

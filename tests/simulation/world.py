@@ -21,6 +21,7 @@ from headrace.wal import TooLate
 from headrace.wal.state import Entry
 from tests.simulation.faults import Dice
 from tests.simulation.laws import Judge
+from tests.simulation.limits import Limits
 from tests.simulation.model import LawBroken, Model
 from tests.simulation.plan import SECOND, Op, Plan
 from tests.simulation.process import EPOCH_MS, Process
@@ -47,7 +48,6 @@ SETTINGS = Settings(
     merge_retire_ms=20_000,
 )
 
-FEW_TOPICS = 2  # the limit in some runs
 MOST_CALLS = 40_000  # many times what a run needs
 _ROWS = ("commit", "mark_ended", "set_hints", "put", "remove")  # calls that change rows of the catalog
 _Call = tuple[str, tuple[Any, ...], dict[str, Any]]
@@ -60,9 +60,8 @@ class World:
         self, plan: Plan, scheduler: Scheduler, mutant: Mutant | None = None, *, tracing: bool = False
     ) -> None:
         self.plan = plan
-        self.most_topics = FEW_TOPICS if plan.seed % 4 == 0 else 100
-        self.recovered_topics = 0  # the most that any recovery found
-        self.settings = replace(SETTINGS, max_topics=self.most_topics)
+        self.limits = Limits(self)
+        self.settings = replace(SETTINGS, max_topics=self.limits.most_topics, max_total_bytes=self.limits.most_bytes)
         self.tracing = tracing
         self.lines: list[str] = []
         self.calm = False  # no faults, no waiting
@@ -159,6 +158,7 @@ class World:
             after(answer, *args, **kwargs)
         if port in ("wal", "catalog", "sessions") and method in _ROWS:
             self._catalogs.append((self.scheduler.now, dict(self.raw["catalog"].rows)))
+            self.limits.follow()
         return iter(answer) if method == "list" else answer
 
     def _is_late(self, call: str, args: tuple[Any, ...]) -> bool:
@@ -199,6 +199,7 @@ class World:
         """Other tables are in the place of those before: what was remembered of these is void."""
         self._catalogs = [(0, dict(self.raw["catalog"].rows))]
         self.memories.clear()
+        self.limits.follow()
         if wal:
             self.stream.clear()  # a new table has a new stream
 
