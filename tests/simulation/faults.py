@@ -67,7 +67,7 @@ _READ_BY_RECOVERY = (
     "watermarks.usage",
     "objects.get",
     "objects.list",
-    "catalog.part",
+    "catalog.every",
     "sessions.counts",
 )
 _WRITTEN_BY_RECOVERY = (
@@ -85,7 +85,6 @@ POSSIBLE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(BATCHES, ANYWHERE + ON_WRITES + ON_BATCHES),
     "objects.create": ANYWHERE + ON_WRITES + ON_CREATE,
     **{f"{RECOVERY} {call}": ANYWHERE for call in _READ_BY_RECOVERY},
-    f"{RECOVERY} catalog.every": ANYWHERE + ON_INDEXES,
     **{f"{RECOVERY} {call}": ANYWHERE + ON_WRITES for call in _WRITTEN_BY_RECOVERY},
     f"{RECOVERY} objects.create": ANYWHERE + ON_WRITES + ON_CREATE,
 }
