@@ -9,7 +9,7 @@ from typing import Any
 
 from cli.units import format_duration
 from functions.api.door.access import AccessError, parse_hosts
-from functions.api.door.requests import is_loopback
+from functions.api.door.hosts import is_loopback
 from functions.metrics import METRICS_FILE
 from headrace.settings import Settings, SettingsError, UnsafeTrimAge
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.units import format_duration, parse_bytes, parse_duration_ms
-from functions.api.door.requests import is_loopback
+from functions.api.door.hosts import is_loopback
 from local.dev import command
 from local.dev_settings import DevSettings, InvalidSettings
 

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Collection
 
 from functions.api.door.entry import ALL, ANY_HOST, Access, Grant, Scope
-from functions.api.door.requests import host_of, is_loopback
+from functions.api.door.hosts import host_of, is_loopback
 from headrace.clock import Clock
 from headrace.errors import StoreError
 

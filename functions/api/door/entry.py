@@ -26,12 +26,12 @@ from functions.api.door import errors
 from functions.api.door.answers import AnswerTooLarge, fits
 from functions.api.door.compression import expanded
 from functions.api.door.errors import Codes, Forbidden, Row, Unauthorized
+from functions.api.door.hosts import check_sender
 from functions.api.door.requests import (
     Headers,
     Traffic,
     decode,
     is_buffered,
-    is_foreign,
     raw_path,
     run,
     take_parameter,
@@ -96,10 +96,6 @@ ANY_HOST = "*"
 class Access:
     """The keys of a server. Without any keys, everything is allowed to everybody on this machine.
 
-    Without keys, the address is all that tells a program of this machine from a web page that its browser shows. So only
-    loopback is obeyed, and the hosts that were allowed: as `Host`, or a page whose name was made to lead here could
-    write (DNS rebinding); and as `Origin`, or any page could (a browser sends a form without asking).
-
     Args:
         grants: what each key allows, by the key's SHA-256 digest.
         hosts: the hosts that are obeyed beside loopback, in lower case; `ANY_HOST` stands for all.
@@ -123,20 +119,9 @@ class Access:
         """Does nothing, since these keys don't change."""
 
     def check_sender(self, host: str | None, origin: str | None) -> None:
-        """Checks that a request with these headers may be obeyed by a server without keys. A missing header is right: a
-        browser always sends `Host`, and `Origin` with all that a page of another site writes or may read.
-
-        Raises:
-            Forbidden: the server has no keys, and one of them is neither loopback nor allowed.
-        """
-        if self.grants or ANY_HOST in self.hosts:
-            return
-        foreign = is_foreign(host, origin, self.hosts)
-        if foreign:
-            raise Forbidden(
-                f"a server without API keys obeys loopback only: {foreign}; to obey others, too, set "
-                "HEADRACE_ALLOWED_HOSTS (headrace dev: --allow-host)"
-            )
+        """Checks that a request with these headers may be obeyed; with keys, any may. Raises Forbidden if it may not."""
+        if not self.grants and ANY_HOST not in self.hosts:
+            check_sender(host, origin, self.hosts)
 
     def grant(self, authorization: str | None) -> Grant:
         """Returns what the key in the `Authorization` header allows; everything, whatever the header, if the server has

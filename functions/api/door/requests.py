@@ -11,11 +11,10 @@ requests makes them in threads; no thread is held while a request only waits for
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import os
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -59,41 +58,6 @@ def decode(encoded: bytes, what: str) -> str:
         return unquote_to_bytes(encoded).decode()
     except UnicodeDecodeError as exc:
         raise InvalidRequest(f"{what} is not UTF-8") from exc
-
-
-_AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:/@\[\]]+?)\.?)(?::\d{1,5})?", re.ASCII)
-
-
-def host_of(authority: str) -> str | None:
-    """Returns the host in the value of a `Host` header, in lower case, without port, brackets and the dot of a full
-    name; None if it is malformed.
-    """
-    found = _AUTHORITY.fullmatch(authority.lower())
-    return found and (found[1] or found[2])
-
-
-def is_foreign(host: str | None, origin: str | None, allowed: Collection[str]) -> str:
-    """Returns the header, `Host` or `Origin`, that names neither loopback nor an allowed host; empty if both do, or are
-    missing. The origin `null` is that of a page that is a file or in a sandbox, of no host.
-    """
-    scheme, _, authority = (origin or "").partition("://")
-    of_origin = host_of(authority) if scheme.lower() in ("http", "https") else None
-    for header, value, name in (("host", host, host_of(host or "")), ("origin", origin, of_origin)):
-        if value is not None and not (name and (is_loopback(name) or name in allowed)):
-            return f"{header}={value[:100]}"
-    return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Returns whether the address or name always means this machine: `localhost`, a name below it (RFC 6761), or a
-    loopback address. Any other name may lead elsewhere tomorrow.
-    """
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 _MAX_PARAMETERS = 100
