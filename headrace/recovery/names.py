@@ -43,8 +43,8 @@ def resolve(logs: Sequence[Facts]) -> Names:
     """Returns for every log whose configuration is known whether it owns its name, and which logs must have ended."""
     known = [log for log in logs if log.config is not None]
     standing: dict[str, Standing] = {}
-    mains = sorted((log for log in known if not _role(log)), key=_name)
-    for _, group in groupby(mains, _name):
+    mains = sorted((log for log in known if not _role(log)), key=name_of)
+    for _, group in groupby(mains, name_of):
         standing |= _judge(list(group))
     for log in known:
         if log.config is not None and log.config.role:
@@ -103,7 +103,8 @@ def _role(log: Facts) -> str:
     return log.config.role if log.config is not None else ""
 
 
-def _name(log: Facts) -> tuple[str, str]:
+def name_of(log: Facts) -> tuple[str, str]:
+    """Returns the surface and the name of a log; empty ones if nothing tells which log it is."""
     return (log.config.surface, log.config.name) if log.config is not None else ("", "")
 
 

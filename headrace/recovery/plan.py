@@ -53,11 +53,20 @@ def plan(logs: Sequence[Facts], *, rewound: bool, now_ms: int, request_ids: Call
     """
     judged = names.resolve(logs)
     by_id = {log.log_id: log for log in logs}
-    for facts in logs:
+    refusals = [_refusal(facts, judged, by_id) for facts in logs]
+    refused = {
+        names.name_of(facts): facts.log_id
+        for facts, why in zip(logs, refusals, strict=True)
+        if why
+        and facts.config is not None
+        and not facts.config.role
+        and judged.standing[facts.log_id] == "has the name"
+    }
+    for facts, why in zip(logs, refusals, strict=True):
         if facts.is_lost:
             yield Plan(facts, "lost", LogState(), lost=("unpublished log",))
             continue
-        why = _refusal(facts, judged, by_id)
+        why = why or _misled(facts, judged, refused)
         if why:
             yield Plan(facts, "refused", facts.state or LogState(), reason=why)
         elif judged.standing[facts.log_id] == "superseded":
@@ -117,6 +126,20 @@ def _refusal(facts: Facts, judged: Names, by_id: Mapping[str, Facts]) -> str:
         if judged.standing.get(ancestor.log_id) == "superseded":
             return f"it must have ended: its source {ancestor.log_id} had, with all its forks"
     return ""
+
+
+def _misled(facts: Facts, judged: Names, refused: Mapping[tuple[str, str], str]) -> str:
+    """Returns a text that says why a log must be left alone that has lost its name to a log that is refused; empty if
+    nobody reaches it by the name.
+
+    A row is put right only with the log that has the name. Until then the row of a restored catalog leads to an older log.
+    If that has forgotten its end, it would be read and written as if it had none, at offsets that were given away before.
+    """
+    younger = refused.get(names.name_of(facts))
+    has_ended = facts.tombstone is not None or (facts.state is not None and bool(facts.state.ended))
+    if younger is None or judged.standing[facts.log_id] != "superseded" or facts.own_row is None or has_ended:
+        return ""
+    return f"its name leads to it, and a younger log is refused: {younger}"
 
 
 def _lacks(config: LogConfig, by_id: Mapping[str, Facts]) -> str:

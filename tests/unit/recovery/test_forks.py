@@ -92,3 +92,30 @@ def test_a_fork_whose_source_was_purged_had_ended() -> None:
         world.logs.head("f")
     world.wait(AGE_S)
     assert purge(world.parts, fork)
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_log_that_lost_its_name_to_a_refused_fork_is_refused_if_it_seems_to_live(has_ended: bool) -> None:
+    world = Ruins()
+    old = world.create("a")
+    world.fill("a", 1)
+    world.create("s")
+    early = world.snapshot()
+    world.fill("a", 1)
+    world.logs.delete("a")
+    late = world.snapshot()
+    world.fill("s", 1)
+    fork = world.fork("a", "s")
+    world.seal(fork)
+    world.logs.delete("a")
+    world.logs.delete("s")
+    world.wait(1)
+    world.seal(world.create("s"))
+    world.rewind(late if has_ended else early)
+    report = world.recovered(rewound=True)
+    assert report[fork].reason.startswith("it must have ended")
+    assert report[old].status == (
+        "superseded" if has_ended else "refused"
+    )  # else clients reach it, by its old cursors
+    assert report[old].reason == ("" if has_ended else f"its name leads to it, and a younger log is refused: {fork}")
+    assert not world.recover().changed
