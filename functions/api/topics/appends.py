@@ -14,7 +14,7 @@ from functions.api.door.requests import ENDS_AT, is_buffered, run
 from functions.api.door.waiting import woken_by
 from functions.api.topics.calls import Call, committed, decode
 from functions.api.topics.config import Number, clamped
-from functions.api.topics.records import WriteBody, array, check_count, check_text, fitting, request_of, shown
+from functions.api.topics.records import WriteBody, array, check_text, fitting, request_of, shown
 from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
 from headrace.topics.errors import TopicNotFound
@@ -115,7 +115,7 @@ def _append(call: Call, name: str, data: bytes) -> tuple[WriteRequest, Written]:
     Raises:
         Forbidden: it would have to create it, or the configuration names a topic that the key may not touch.
     """
-    body = decode(data, WriteBody, check_count)
+    body = decode(data, WriteBody)
     request = request_of(body, call.headers.get("idempotency-key") or None)
     if request.config.dead_letter is not None:
         call.grant.require(Scope.WRITE, request.config.dead_letter)

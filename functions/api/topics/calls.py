@@ -190,16 +190,15 @@ def committed(call: Call, records: int, size: int, *, durable: bool) -> dict[str
     return {"wal_append_ms": call.verb_ms, "fsync_ms": call.verb_ms if durable else 0.0}
 
 
-def decode(data: bytes, kind: type[B], check: Callable[[Any], None] = lambda _: None) -> B:
-    """Decodes a JSON text into a struct; an empty text means an empty object. Before that, `check` sees the parsed text,
-    and may raise.
+def decode(data: bytes, kind: type[B]) -> B:
+    """Decodes a JSON text into a struct; an empty text means an empty object.
 
     Raises:
         InvalidRequest: the text is not strict JSON, or a member is missing or of another type.
     """
     data = data or b"{}"
     try:
-        check(requests.parsed(data))
+        requests.parsed(data)
         return msgspec.json.decode(data, type=kind)
     except (orjson.JSONDecodeError, msgspec.DecodeError, RecursionError) as exc:
         raise InvalidRequest(f"the body is not valid: {exc}") from exc
