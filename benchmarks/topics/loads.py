@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from benchmarks.events import event
-from benchmarks.result import Result
+from benchmarks.result import Result, percentile
 from benchmarks.wire import Connection, LoadFailed, Server
 
 JSON_TYPE = "application/json"
@@ -88,8 +88,8 @@ def at_once(
     server: Server, clients: int, work: Callable[[Client, int], list[float]]
 ) -> tuple[list[float], float, int, dict[str, Any]]:
     """Runs `work(client, number)` in a thread for each client. Returns all latencies that they return, the seconds of the
-    whole, how often a server was busy, and how many commits a request took: the mean and the most. Raises the first error
-    of a thread.
+    whole, how often a server was busy, and how many commits a request took: the mean, the 99th percentile and the most.
+    Raises the first error of a thread.
     """
     latencies: list[float] = []
     failures: list[Exception] = []
@@ -113,7 +113,10 @@ def at_once(
     if failures:
         raise failures[0]
     tries = [one for client in made for one in client.tries]
-    told = {"tries": round(sum(tries) / len(tries), 2), "most_tries": max(tries)} if tries else {}
+    told: dict[str, Any] = {}
+    if tries:
+        mean = round(sum(tries) / len(tries), 2)
+        told = {"tries": mean, "p99_tries": percentile(tries, 99), "most_tries": max(tries)}
     return latencies, taken, sum(client.connection.busy for client in made), told
 
 
