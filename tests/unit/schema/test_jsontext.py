@@ -118,6 +118,30 @@ def test_depth_is_bounded(opening: bytes, closing: bytes) -> None:
             jsontext.loads(nested(depth))
 
 
+def depth_of(value: Any) -> int:
+    if not isinstance(value, list | dict):
+        return 0
+    return 1 + max(map(depth_of, value.values() if isinstance(value, dict) else value), default=0)
+
+
+AWKWARD = st.recursive(
+    st.text('[]{}"\\,:x', max_size=6) | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('[]{}"\\', max_size=4), inner, max_size=3),
+)
+
+
+@given(AWKWARD, st.integers(0, 5), st.booleans())
+def test_depth_is_checked_without_building_values(value: Any, limit: int, is_ascii: bool) -> None:
+    text = json.dumps(value, ensure_ascii=is_ascii, indent=1).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsontext, "MAX_DEPTH", limit)
+        if depth_of(value) <= limit:
+            jsontext.check_depth(text)
+        else:
+            with pytest.raises(InvalidRequest, match="deeply"):
+                jsontext.check_depth(text)
+
+
 def test_many_brackets_that_are_not_deep_pass() -> None:
     assert jsontext.loads(b"[" + b"{}," * 1000 + b"[]]") == [{}] * 1000 + [[]]
     assert jsontext.loads(b'"' + b"[{" * 1000 + b'"') == "[{" * 1000
