@@ -183,12 +183,6 @@ class Match(NamedTuple):
     text: str
     is_prefix: bool = False
 
-    def accepts(self, tag: str | None) -> bool:
-        """Returns whether a record with this tag matches; one without a tag never does."""
-        if tag is None:
-            return False
-        return tag.startswith(self.text) if self.is_prefix else tag == self.text
-
 
 class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to append records (§ 2).
