@@ -17,6 +17,7 @@ from headrace.index.job import Task
 from headrace.manifest import merging
 from headrace.manifest.manifest import Manifest
 from headrace.manifest.merging import MergeLimits
+from headrace.objects import keys
 from headrace.wal.entry import entry_item
 from tests.simulation.process import Process
 from tests.simulation.world import Running, World
@@ -171,7 +172,9 @@ class Background:
         self._world.met["merge", "published" if publish_merged(parts, task, made) else "too late"] += 1
 
     def _is_named(self, manifest: Manifest, task: Task) -> bool:
-        """Returns whether all segments of a task are in force, as the bucket has it."""
+        """Returns whether all segments of a task are in force, as the bucket has it: none of a log that is being purged."""
+        if keys.tombstone(manifest.log_id) in self._world.objects._objects:
+            return False
         newest = self._world.judge.manifests[manifest.log_id][-1]
         return {one.key for one in task.segments} <= {one.key for one in self._world.judge.segments(newest)}
 
