@@ -226,6 +226,22 @@ def test_an_integer_above_64_bits_is_a_record(element: bytes) -> None:
     assert requests.records(b"[" + element + b"]", "application/json", None).slices() == [element]
 
 
+LARGE = b"[]," * 99_000
+LONG = [b"18446744073709551616", b"-9223372036854775809", b"9" * 308, b'"\\u12345678901234567890123"']
+
+
+@pytest.mark.parametrize("element", [b"{}", *LONG])
+def test_of_a_large_body_nothing_is_built(element: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orjson, "loads", lambda _: pytest.fail("it builds what is there"))
+    assert requests.records(b"[" + LARGE + element + b"]", "application/json", None).slices()[-1] == element
+    document = b'{"a":[' + LARGE + element + b"]}"
+    assert requests.records(document, "application/json", None).slices() == [document]
+    for end in (b"", b"1", b",]", b"]]", b",1e400]", b",12345678901234567890e300]", b",1e12345678901234567890]",
+                b",012345678901234567890]", b',"\\ud8001234567890123456789"]', b"," + b"9" * 309 + b"]"):  # fmt: skip
+        with pytest.raises(InvalidRequest):
+            requests.records(b"[" + LARGE + element + end, "application/json", None)
+
+
 @pytest.mark.parametrize(
     ("raw", "name"),
     [(b"a%2Fb", "a/b"), (b"a/b", "a/b"), (b"100%25", "100%"), (b"%252F", "%2F"), (b"%E2%82%AC", "€"), (b"a+b", "a+b"),
