@@ -17,6 +17,7 @@ from headrace.topics.values import LEASES, Match, TopicConfig, WriteRequest, top
 from headrace.wal.state import Entry, LogState
 from tests.simulation.queues import TOLD, LeaseLog, Queues
 from tests.simulation.topic_pasts import join_again, remember
+from tests.support.tags import matches
 
 if TYPE_CHECKING:
     from tests.simulation.log_model import LogModel, View
@@ -46,7 +47,7 @@ class Erase(NamedTuple):
     def covers(self, record: Record) -> bool:
         """Returns whether a record is one that the request is about."""
         is_before = self.before_seq is None or record.offset + 1 < self.before_seq
-        return is_before and (self.match is None or self.match.accepts(record.key))
+        return is_before and matches(self.match, record.key)
 
 
 class Key(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.topics.values import Match, TopicConfig
+from tests.support.tags import matches
 
 
 @dataclass
@@ -72,7 +73,7 @@ class Model:
         victims = [
             seq
             for seq in self.live
-            if (before_seq is None or seq < before_seq) and (match is None or match.accepts(self.lines[seq - 1].tag))
+            if (before_seq is None or seq < before_seq) and matches(match, self.lines[seq - 1].tag)
         ]
         for seq in victims:
             self.lines[seq - 1].death = "delete"
