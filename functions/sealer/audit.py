@@ -19,6 +19,7 @@ from functions.sealer import policy
 from functions.sealer.context import Context
 from functions.sealer.purge import PAGE_OBJECTS
 from functions.worker import Audited, is_its_day
+from headrace.errors import Damaged
 from headrace.log import join
 from headrace.objects import keys
 from headrace.tables.catalog import Row
@@ -51,6 +52,10 @@ def _missed(parts: Context, message: Message, row: Row, now_ms: int) -> list[Mes
     oldest = page.entries[0] if page.entries else None
     newest = page.entries[-1] if page.complete and oldest else wal.newest(row.log_id)
     if newest is None or oldest is None:
+        current = parts.stores.catalog.get(row.surface, row.name)  # perhaps the index lags
+        own = current.log(row.config.role) if current is not None and not current.ended else None
+        if own is not None and own.log_id == row.log_id:
+            raise Damaged(f"log has no entry: log_id={row.log_id} name={row.name}")
         return []
     wanted: list[Message] = []
     if newest.state.ended:

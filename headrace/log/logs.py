@@ -4,6 +4,7 @@ called by any thread.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any, TypeVar, Unpack
@@ -39,6 +40,8 @@ from headrace.log.seam import (
 from headrace.log.stores import Stores
 from headrace.tables.catalog import PutRow, Row
 from headrace.wal.state import LogConfig, LogState
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Change = Callable[[Definition, LogConfig, LogState], Definition]
@@ -157,15 +160,12 @@ class Log:
             return self._stores.catalog.living(self._surface.name, after=after, prefix=prefix, limit=limit)
 
     def listed(self, row: Row, show: Callable[[Head], T]) -> T | None:
-        """Returns what `show` makes of the log of a row that `list` returned; None if no living log has its name. Costs one
-        query, if the row is not out of date.
+        """Returns what `show` makes of the log of a row that `list` returned; None if no living log has its name, or if it
+        is damaged, which is reported: it hides no other name. Costs one query, if the row is not out of date.
 
         The index of living names lags: the row may be of a log that has ended, or of one that a disaster left without its
         name, its entries or its objects. So what fails is tried once more on the log that has the name. The row's log is
         not cached: appends would follow it.
-
-        Raises:
-            Damaged: the log that has the name has no entry, or lacks an object.
         """
         context, read = self._context, self._context.pictures.read_time()
         with self.in_time(), suppress(NotFound, Gone):
@@ -173,9 +173,12 @@ class Log:
                 newest = self._stores.wal.newest(row.log_id)
                 if newest is not None and not newest.state.ended:
                     return show(context.head(Picture(row, newest, read)))
-            row = context.pictures.row(row.name)
-            if not row.ended:
-                return show(context.head(self.controls.living(context.pictures.look_at(row, read))))
+            try:
+                row = context.pictures.row(row.name)
+                if not row.ended:
+                    return show(context.head(self.controls.living(context.pictures.look_at(row, read))))
+            except Damaged as exc:
+                _log.error("log could not be listed: name=%s reason=%s", row.name, exc)
         return None
 
     def note(self, log_id: str) -> bytes | None:

@@ -89,12 +89,16 @@ def test_a_stream_made_again_is_shown_while_the_index_lags(is_lost: bool) -> Non
     assert [(row["name"], row["epoch"], row["next_offset"]) for row in listed(server)] == [("s", 1, "0")]
 
 
-def test_a_stream_whose_own_log_has_no_entry_is_damaged() -> None:
+def test_a_stream_whose_own_log_has_no_entry_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """It made every page that it was on fail."""
     server = Server()
-    server("PUT", "/v1/stream/s", TEXT)
-    log_id, wal = server.parts.logs().head("s").log_id, server.stores.wal
+    for name in "abc":
+        server("PUT", f"/v1/stream/{name}", TEXT)
+    log_id, wal = server.parts.logs().head("b").log_id, server.stores.wal
     wal.remove(log_id, [entry.slot for entry in wal.read(log_id).entries])
-    assert server("GET", "/v1/streams").status == 500
+    assert names(server, "?limit=2") == ["a", "c"]
+    assert f"log could not be listed: name=b reason=log has no entry: log_id={log_id} name=b" in caplog.messages
+    assert server("GET", "/v1/stream/b").status == 500
 
 
 def test_streams_that_expired_unnoticed_are_left_out_and_the_page_is_full() -> None:

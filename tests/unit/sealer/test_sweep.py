@@ -28,7 +28,7 @@ from headrace.streams import profiles
 from headrace.streams.values import STREAMS
 from headrace.tables.catalog import BUCKETS, PutRow, Row
 from tests.support.builders import config, first_entry
-from tests.support.faults import Faulty
+from tests.support.faults import Faulty, LaggingIndex
 from tests.unit.indexer.world import each_call
 from tests.unit.sealer.world import SETTINGS, World, dispatcher
 
@@ -119,6 +119,22 @@ def test_an_audit_goes_on_past_a_log_that_can_not_be_read() -> None:
     (unsealed,) = (one.log_id for one in world.queue.receive(2**60) if one.verb == "seal")
     assert unsealed in logs
     assert told.counts["VerbFailures"] == told.counts["PoisonedLogs"] == told.counts["WorkMissed"] == 1
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_an_audit_reports_a_log_without_entries_if_it_has_its_name_still(has_ended: bool) -> None:
+    world = World()
+    lost = world.create("a")
+    world.create("b")
+    parts = assemble(dataclasses.replace(world.stores, catalog=LaggingIndex(world.stores.catalog)), world.queue)
+    if has_ended:
+        world.logs.delete("a")
+    world.wal.remove(lost, [entry.slot for entry in world.entries(lost)])
+    dispatch, told = dispatcher(parts)
+    dispatch.run(Message("audit"))
+    assert dispatch.run_each(world.queue.receive(2**60)) == []
+    reported = {"VerbFailures": 1, "PoisonedLogs": 1}
+    assert {name: count for name, count in told.counts.items() if name in reported} == ({} if has_ended else reported)
 
 
 def test_a_million_names_are_audited_in_minutes() -> None:

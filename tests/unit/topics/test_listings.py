@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.errors import Damaged
-from headrace.topics.values import TopicView
+from headrace.topics.values import LEASES, TOPICS, TopicView
 from headrace.wal.memory import MemoryWal
 from tests.support.faults import LaggingIndex
 from tests.unit.queues.world import Process, World
@@ -96,12 +96,21 @@ def test_a_topic_that_has_ended_is_left_out(kind: str, fate: Callable[[Lagging],
     assert list(world.listed()) == ["a"]
 
 
-@pytest.mark.parametrize("kind", ["log", "queue"])
-def test_a_topic_whose_own_log_has_no_entry_is_damaged(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "role"), [("log", ""), ("queue", ""), ("queue", LEASES)])
+def test_a_topic_whose_own_log_has_no_entry_hides_no_other(
+    kind: str, role: str, caplog: pytest.LogCaptureFixture
+) -> None:
     world = Lagging(kind)
-    is_lost(world)
-    with pytest.raises(Damaged, match=f"log has no entry: log_id={world.old} name=t"):
-        world.listed()
+    row = world.world.stores.catalog.get(TOPICS, "t")
+    assert row is not None
+    log = row.log(role)
+    assert log is not None
+    world.wal.remove(log.log_id, [entry.slot for entry in world.wal.read(log.log_id).entries])
+    assert list(world.listed()) == ["a"]
+    reason = f"log has no entry: log_id={log.log_id} name=t"
+    assert caplog.messages == [f"log could not be listed: name=t reason={reason}"]
+    with pytest.raises(Damaged, match=reason):
+        world.process.queues.view("t")
 
 
 def test_a_topic_that_was_created_again_shows_when_it_was_read() -> None:

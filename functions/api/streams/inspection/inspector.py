@@ -229,8 +229,8 @@ class Inspector:
         return self._stores.watermarks.usage(log_id).requests
 
     def listed(self, row: Row) -> Listed | None:
-        """Returns what a listing shows of a catalog row; None if the stream has ended or expired. Costs one query, one item
-        read if it has records, and one if it has a TTL. Raises Damaged if the stream's log has no entry.
+        """Returns what a listing shows of a catalog row; None if the stream has ended or expired, or is damaged. Costs one
+        query, one item read if it has records, and one if it has a TTL.
         """
         return self._logs.listed(row, self._listed)
 

@@ -160,7 +160,7 @@ class ListQuery(NamedTuple):
 _LIST = frozenset({"limit", "offset", "after", "prefix"})
 _MAX_LIMIT = 1000
 _MAX_SKIP = 10_000  # rows are read to be skipped; `after` pages without that
-_MAX_GONE = 2000  # rows that one list reads for nothing: streams that expired since the last sweep, a minute ago
+_MAX_GONE = 2000  # rows that one list reads for nothing: streams that expired since the last sweep, or are damaged
 _SWEEP_S = 60
 
 
@@ -189,14 +189,14 @@ def _number(given: Mapping[str, str], name: str, default: int, low: int, high: i
 
 
 def _find_listed(logs: Streams, inspector: Inspector, grant: Grant, query: ListQuery) -> list[Listed]:
-    """Returns a page of the list. Rows of streams that turn out to have ended are left out, and others take their
-    place.
+    """Returns a page of the list. Rows of streams that turn out to have ended, or to be damaged, are left out, and others
+    take their place.
 
     The catalog is only queried for the page and what it skips; its rows are then inspected in parallel. All of it runs
     within the deadline of one request.
 
     Raises:
-        Overloaded: too many streams have ended or expired that the sweep has yet to take out of the list.
+        Overloaded: too many streams have ended or expired that the sweep has yet to take out of the list, or are damaged.
         StoreTimeout, StoreThrottled: the store did not answer, or the request's time was over.
     """
     found: list[Listed] = []
@@ -211,7 +211,9 @@ def _find_listed(logs: Streams, inspector: Inspector, grant: Grant, query: ListQ
                 found += listed
                 gone += len(rows[skip:]) - len(listed)
                 if gone > _MAX_GONE:
-                    raise Overloaded(f"streams that ended are being taken out of the list: seen={gone}", _SWEEP_S)
+                    raise Overloaded(
+                        f"too many streams of the list have ended, or are damaged: seen={gone}", _SWEEP_S
+                    )
                 skip = max(0, skip - len(rows))
                 if len(rows) < wanted:
                     break
