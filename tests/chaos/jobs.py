@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields
@@ -23,12 +22,10 @@ from tests.chaos import injector
 from tests.chaos.client import JSON, NOTHING_WRITTEN, PATIENCE_S, UNKNOWN, Answer, Impatient
 from tests.chaos.job_laws import DYING, GRAVE, MAX_DELIVERIES, PLAIN, Delivery, Jobs, Push, Settlement, judge
 from tests.chaos.killer import Killer
-from tests.chaos.laws import Verdict
 from tests.chaos.load import Common, Worker
-from tests.chaos.rest import Rest, come_to_rest
-from tests.chaos.run import Options, arguments, template
-from tests.support.emulated_cloud import DevServer, dev_server
-from tests.support.pipeline import NO_METRICS
+from tests.chaos.rest import come_to_rest
+from tests.chaos.run import Options, Outcome, faulty_server
+from tests.support.emulated_cloud import DevServer
 
 _HEADERS = {"Content-Type": JSON}
 
@@ -155,19 +152,10 @@ class Consumer(Person):
 
 
 @dataclass
-class JobReport:
+class JobReport(Outcome):
     """What came of it."""
 
-    options: JobOptions
     jobs: Jobs = field(default_factory=Jobs)
-    load_s: float = 0.0
-    kills: Counter[str] = field(default_factory=Counter)
-    faults: int = 0
-    answers: Counter[tuple[str, int]] = field(default_factory=Counter)
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
-    rest: Rest = field(default_factory=Rest)
-    errors: list[str] = field(default_factory=list)
-    log: list[str] = field(default_factory=list)
 
     @property
     def pushed(self) -> int:
@@ -176,15 +164,11 @@ class JobReport:
 
     def problems(self) -> list[str]:
         """Returns every violation of a law and whatever else went wrong; empty if nothing did."""
-        found = [f"{law}: {what}" for law, verdict in self.verdicts.items() for what in verdict.broken]
-        found += [f"{law}: was never looked at" for law, verdict in self.verdicts.items() if not verdict.checked]
-        found += [f"not at rest: {what}" for what in self.rest.unfinished]
-        found += [f"damage: {what}" for what in self.rest.damage]
-        found += [f"dead letter: {what}" for what in self.rest.dead_letters]
+        found = self.broken()
         wanted = self.options.jobs // self.options.producers * self.options.producers
         if self.pushed < wanted or self.kills.total() < self.options.kills:
             found.append(f"the load ended early: pushed={self.pushed} kills={self.kills.total()}")
-        return [*self.errors, *found]
+        return found
 
     def text(self) -> str:
         """Returns the report as text for people."""
@@ -201,7 +185,7 @@ class JobReport:
             f"settled: {', '.join(f'{what} {n:,}' for what, n in sorted(settled.items()))}",
             f"kills: {self.kills.total()}: {', '.join(f'{kind} {n}' for kind, n in sorted(self.kills.items()))}",
             f"answers: {', '.join(f'{what} {n:,}' for what, n in sorted(answers.items()))}",
-            f"faults: {self.faults:,}",
+            f"faults: {self.faults.total():,}",
             "laws:",
             *(f"  {'held  ' if not v.count else 'BROKEN'} {v.checked:>9,}  {n}" for n, v in self.verdicts.items()),
         ]
@@ -213,20 +197,8 @@ class JobReport:
 def run(options: JobOptions) -> JobReport:
     """Runs it. Never raises for what the engine does; `JobReport.problems` says it."""
     report = JobReport(options)
-    with tempfile.TemporaryDirectory(prefix="headrace-chaos-") as scratch:
-        folder = Path(scratch)
-        environment = {
-            injector.FOLDER: scratch,
-            injector.RATE: str(options.faults),
-            injector.SEED: str(options.seed),
-        }
-        given = arguments(options, template(folder, options.visibility_s))
-        with dev_server(*given, environment=environment | NO_METRICS) as server:
-            _load(server, report, folder)
-            if server.process.poll() is not None:
-                report.errors.append(f"the emulator ended with {server.process.returncode}: {server.log[-30:]}")
-        report.faults = injector.met(folder).total()
-        report.log = server.log
+    with faulty_server(options, report) as (server, folder):
+        _load(server, report, folder)
     return report
 
 

@@ -6,7 +6,8 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,34 +62,45 @@ class Options:
 
 
 @dataclass
-class Report:
-    """What came of it."""
+class Outcome:
+    """What came of a run, whatever its load."""
 
-    options: Options
+    options: Any
     load_s: float = 0.0
-    appends: Counter[str] = field(default_factory=Counter)
-    records: int = 0
-    lives: int = 0
-    pages: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
-    metrics: dict[str, int] = field(default_factory=dict)
     verdicts: dict[str, laws.Verdict] = field(default_factory=dict)
     rest: Rest = field(default_factory=Rest)
     errors: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
 
-    def problems(self) -> list[str]:
-        """Returns every violation of a law and whatever else went wrong; empty if nothing did."""
+    def broken(self) -> list[str]:
+        """Returns every violation of a law, what did not come to rest, and what else went wrong."""
         found = [f"{law}: {what}" for law, verdict in self.verdicts.items() for what in verdict.broken]
         found += [f"{law}: was never looked at" for law, verdict in self.verdicts.items() if not verdict.checked]
         found += [f"not at rest: {what}" for what in self.rest.unfinished]
         found += [f"damage: {what}" for what in self.rest.damage]
         found += [f"dead letter: {what}" for what in self.rest.dead_letters]
+        return [*self.errors, *found]
+
+
+@dataclass
+class Report(Outcome):
+    """What came of a run on streams."""
+
+    appends: Counter[str] = field(default_factory=Counter)
+    records: int = 0
+    lives: int = 0
+    pages: int = 0
+    metrics: dict[str, int] = field(default_factory=dict)
+
+    def problems(self) -> list[str]:
+        """Returns every violation of a law and whatever else went wrong; empty if nothing did."""
+        found = self.broken()
         if self.appends["acknowledged"] < self.options.appends or self.kills.total() < self.options.kills:
             found.append(f"the load ended early: {dict(self.appends)} kills={self.kills.total()}")
-        return [*self.errors, *found]
+        return found
 
 
 Progress = Callable[[str, float], None]
@@ -98,6 +110,15 @@ Progress = Callable[[str, float], None]
 def run(options: Options, progress: Progress) -> Report:
     """Runs it. Never raises for what the engine does; `Report.problems` says it."""
     report = Report(options)
+    with faulty_server(options, report, runs_jobs=True) as (server, folder):  # merges
+        _load(server, options, report, folder, progress)
+        report.metrics = _metrics(server.metric_lines())
+    return report
+
+
+@contextmanager
+def faulty_server(options: Options, report: Outcome, *, runs_jobs: bool = False) -> Iterator[tuple[DevServer, Path]]:
+    """Yields an emulator whose processes meet faults, and the folder in which they note them; completes the report."""
     with tempfile.TemporaryDirectory(prefix="headrace-chaos-") as scratch:
         folder = Path(scratch)
         environment = {
@@ -105,18 +126,13 @@ def run(options: Options, progress: Progress) -> Report:
             injector.RATE: str(options.faults),
             injector.SEED: str(options.seed),
         }
-        with dev_server(
-            *arguments(options, template(folder, options.visibility_s)),
-            environment=environment | NO_METRICS,
-            runs_jobs=True,  # merges
-        ) as server:
-            _load(server, options, report, folder, progress)
-            report.metrics = _metrics(server.metric_lines())
+        given = arguments(options, template(folder, options.visibility_s))
+        with dev_server(*given, environment=environment | NO_METRICS, runs_jobs=runs_jobs) as server:
+            yield server, folder
             if server.process.poll() is not None:
                 report.errors.append(f"the emulator ended with {server.process.returncode}: {server.log[-30:]}")
         report.faults = injector.met(folder)
         report.log = server.log
-    return report
 
 
 def arguments(options: Options, template: Path) -> list[str]:

@@ -69,15 +69,9 @@ class Server:
         assert isinstance(objects, MemoryObjects)
         return tuple(str(sorted(part.items(), key=str)) for part in (*parts, vars(objects).get("_objects", {})))
 
-    def __call__(
-        self,
-        method: str,
-        target: str | bytes,
-        headers: Mapping[str, str | bytes] | None = None,
-        body: bytes | Iterable[bytes] = b"",
-        key: str | None = None,
-    ) -> Answer:
-        return asyncio.run(self.ask(method, target, headers, body, key))
+    def __call__(self, *args: Any, **kwargs: Any) -> Answer:
+        """Asks as `ask` does, and waits for the answer."""
+        return asyncio.run(self.ask(*args, **kwargs))
 
     async def ask(
         self,
