@@ -238,6 +238,7 @@ class Queues(Topics):
             buried: Buried = self.control((name, LEASES), find, burial.decide, topic, name, topic)
         except (HeadraceError, StoreError) as exc:
             _log.warning("jobs wait for the dead-letter topic: queue=%s topic=%s reason=%r", name, topic, exc)
+            self._vain.put(name, Vain(vain.end, now_ms + PAUSE_MS))
             return 0
         if buried.end and not buried.moved:
             self._vain.put(name, Vain(buried.end, now_ms + PAUSE_MS))

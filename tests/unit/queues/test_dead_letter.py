@@ -94,6 +94,22 @@ def test_claims_do_not_read_jobs_again_that_the_dead_letter_topic_does_not_take(
     assert first < read < 10 * 2**20
 
 
+def test_after_a_burial_that_failed_claims_pause_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, clock = World(max_total_bytes=4_000_000), ManualClock()
+    process, cold = world.process(clock), world.process(clock)
+    process.create(**CONFIG)
+    process.produce(*[b'"%s"' % (b"x" * 100_000)] * 30)
+    assert len(process.claim(max=100, max_bytes=10**9).jobs) == 30
+    clock.advance(2)
+    tries = []
+    monkeypatch.setattr(cold.queues, "control", lambda *asked: tries.append(asked) or process.queues.control(*asked))
+    for _ in range(3):
+        assert cold.claim().dead == 0
+    assert len(tries) == 1
+    clock.advance(5)
+    assert cold.claim().dead == 0 and len(tries) == 2
+
+
 def use_up(process: Process, deliveries: int, name: str = "q") -> None:
     for _ in range(deliveries):
         claimed = process.claim("a", 10, name)
