@@ -52,10 +52,10 @@ class Stage:
         """Lets an operation meet a fault at its call with this number (from 1) of this kind, for so long."""
         self.faults.append(Scripted(op_id, call, number, kind, int(seconds * SECOND)))
 
-    def go_on(self) -> None:
+    def go_on(self, kind: str = "append", name: str = NAME) -> None:
         """Adds what others do while a writer stands still: they use its slot, which is published and trimmed."""
-        self.add(2, "api1", "append", count=0)
-        self.add(3, "api1", "append", count=0)
+        self.add(2, "api1", kind, count=0, name=name)
+        self.add(3, "api1", kind, count=0, name=name)
         self.add(4, "sealer1", "seal")
         self.add(30, "sealer1", "trim")
 
@@ -224,6 +224,18 @@ def generation_that_was_swept() -> Stage:
     return stage
 
 
+def key_of_a_dead_write() -> Stage:
+    """A write with a key stands still until its slot was trimmed. Its key is as good as new after that."""
+    stage = Stage()
+    stage.add(0, "api1", "put", name="t0")
+    stage.add(0.5, "api0", "view", name="t0")
+    late = stage.add(1, "api0", "keyed", name="t0")
+    stage.fault(late, "wal.commit", 1, "suspend_before", 60)
+    stage.go_on("write", "t0")
+    stage.add(62, "api1", "keyed", name="t0")
+    return stage
+
+
 def delete_that_meets_another_topic() -> Stage:
     """A delete of records stands still before its commit. Meanwhile the name gets another topic, whose records have other
     tags.
@@ -279,6 +291,7 @@ ALL: tuple[Callable[[], Stage], ...] = (
     end_that_the_catalog_forgot,
     log_that_can_not_be_sealed,
     generation_that_was_swept,
+    key_of_a_dead_write,
     delete_that_meets_another_topic,
     repeat_of_a_lost_write,
     reader_between_two_queues,

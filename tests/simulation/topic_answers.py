@@ -352,10 +352,12 @@ class TopicAnswers:
             self._fails(law, f"told {exc!r}, which was never so during the call")
 
     def _is_limited(self, limit: object) -> bool:
-        """Whether a limit of all topics was reached."""
+        """Whether a limit of all topics was reached. What queues hold is known by shares of marks."""
         limits, request = self._world.limits, self._running.request
         if limit == "max_topics":
             return limits.most_topics == FEW_TOPICS
+        if any(log.topic.leases is not None or not log.topic.exact for log in self._logs()):
+            return True
         size = sum(map(size_of, request.records.records(0)))
         return not limits.had_room(size, self._running.start)
 
