@@ -155,7 +155,11 @@ class World:
         answer = TooLate() if self._is_late(call, args) else getattr(self.raw[port], method)(*args, **kwargs)
         after = getattr(self.judge, f"after_{port}_{method}", None)
         if after is not None:
-            after(answer, *args, **kwargs)
+            try:
+                after(answer, *args, **kwargs)
+            except Exception as exc:  # a defect of the model: the engine must not take it for a store's error
+                self.scheduler.fail(exc)
+                raise Aborted from exc
         if port in ("wal", "catalog", "sessions") and method in _ROWS:
             self._catalogs.append((self.scheduler.now, dict(self.raw["catalog"].rows)))
             self.limits.follow()
