@@ -55,7 +55,7 @@ async def work(call: Call) -> Response:
     query = call.query("node", "max", "lease_ms")
     node = query.text("node")
     check_node(node)
-    lease_ms = query.number("lease_ms", 0) or None
+    lease_ms = query.number("lease_ms", 0) if query.text("lease_ms") else None
     request = claim_request(call, node, query.number("max", 1), lease_ms, secrets.token_hex(16))
     stream = JobStream(call, name, request)
     await stream.adopt()

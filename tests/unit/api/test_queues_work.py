@@ -64,6 +64,19 @@ def test_a_job_comes_as_an_event(server: Server) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize(("asked", "lease_ms"), [("&lease_ms=0", 100), ("&lease_ms=200", 200), ("", 30_000)])
+def test_the_lease_of_a_stream_is_clamped_as_that_of_a_claim(server: Server, asked: str, lease_ms: int) -> None:
+    append(server, 1)
+
+    async def run() -> None:
+        async with working(server, f"node=w{asked}") as events:
+            await events.begin()
+            job = (await events.next() or {})["data"]
+            assert lease_ms <= job["deadline"] - job["$ts"] < lease_ms + 10_000
+
+    asyncio.run(run())
+
+
 def test_a_stream_holds_at_most_its_maximum(server: Server) -> None:
     append(server, *range(5))
 
