@@ -246,7 +246,7 @@ class TopicAnswers:
             offset = job.record.offset
             claim, until = hands.get(offset, ("", 0))
             right = any(log.topic.records[offset : offset + 1] == [job.record] for log in self._logs())
-            # A share that another process has dealt is told as it stands: by then, its worker may have asked for longer.
+            # A share that another process has dealt is told as it is: by then, its worker may have asked for longer.
             ends = {until, *(one for jobs, one in extended if offset in jobs)}
             if not right or lease_id(claim, offset) != job.lease_id or job.deadline_ms not in ends:
                 self._fails(law, f"{job}, is {claim} {until}")
