@@ -259,7 +259,8 @@ class _Walk:
         if facts.row_damage is not None:
             notes.error("catalog.damaged", where, found=facts.row_damage.reason)
         elif row is None:
-            notes.error("catalog.missing", where, expected=self._log_id)
+            if not self._is_superseded:  # else it is the row of the log that has the name
+                notes.error("catalog.missing", where, expected=self._log_id)
         elif own is None:
             has_ended = state is None or bool(state.ended) or facts.tombstone is not None
             if not has_ended and not self._is_superseded:

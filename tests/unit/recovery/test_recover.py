@@ -149,6 +149,21 @@ def test_of_several_logs_of_a_name_the_last_one_has_it() -> None:
     assert not world.recover().changed
 
 
+def test_the_row_that_a_refused_log_lacks_is_not_missed_of_one_that_had_the_name_before() -> None:
+    world = Ruins()
+    old = world.create("a")
+    world.seal(old)
+    world.logs.delete("a")
+    new = world.create("a")
+    world.seal(new)
+    key = world.newest_manifest_key(new)
+    world.objects.put(key, world.objects.get(key)[:-1])
+    world.lose_catalog()
+    report = world.recovered()
+    assert (report[old].status, report[new].status) == ("superseded", "refused")
+    assert [one.log_id for one in world.verify().findings if one.kind == "catalog.missing"] == [new]
+
+
 def test_a_deleted_log_is_not_resurrected_by_one_that_came_before() -> None:
     world = Ruins()
     old = world.create("a")
