@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from headrace.errors import Gone, HeadraceError, StoreError
 from headrace.log.requests import At
 from headrace.recovery.recover import recover
-from headrace.recovery.report import LogRecovered, RecoverReport
+from headrace.recovery.report import Finding, LogRecovered, RecoverReport
 from headrace.recovery.verify import verify_all
 from headrace.streams.values import STREAMS
 from headrace.wal.state import Cursor
@@ -147,21 +148,25 @@ class Aftermath:
         yield from filter(self._world.model.is_named, list(self._world.model.logs.values()))
 
 
-def verified(world: World, *, but: set[str]) -> None:
-    """`verify` finds no error, but of some logs. While one is refused, its name has no row, for those before it neither."""
+def verified(world: World, *, but: set[str], unfound: Counter[str] | None = None) -> None:
+    """`verify` finds no error, but of some logs, and but that forks which no recovery found, `unfound` of each log, are not
+    counted.
+    """
     law = "verify finds no error"
     world.checked[law] += 1
     found = verify_all(Process(world, "observer", "operator").stores).findings
-    refused = [world.model.logs[log_id].config for log_id in world.model.refused if log_id in world.model.logs]
-    nameless = {f"{config.surface}/{config.name}" for config in refused}
-    errors = [
-        one
-        for one in found
-        if one.severity == "error" and one.log_id not in but
-        if one.kind != "catalog.missing" or one.where not in nameless
-    ]
+    errors = [one for one in found if one.severity == "error" and one.log_id not in but]
+    errors = [one for one in errors if not (unfound and _is_of_forks(one, unfound[one.log_id]))]
     if errors:
         world.broken(law, str(errors))
+
+
+def _is_of_forks(finding: Finding, unfound: int) -> bool:
+    """Returns whether a log is said to count too few forks, and counts all but `unfound` of them."""
+    if finding.kind != "fork.uncounted":
+        return False
+    counted = int(finding.found) if finding.found.isdigit() else 0  # a purged one counts none
+    return int(finding.expected) <= counted + unfound
 
 
 def _tells(said: LogRecovered | None) -> bool:

@@ -8,6 +8,7 @@ by its own rules, which are simpler than the engine's and remember everything.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +85,15 @@ class Model:
     def left_alone(self) -> set[str]:
         """Logs whose past a disaster met, and to which no name leads any more: nobody asks for them, nobody tends them."""
         return {log_id for log_id, log in self.logs.items() if log.survived and not self.is_named(log)}
+
+    @property
+    def forks_left_alone(self) -> Counter[str]:
+        """How many forks of each log are left alone. If only the write-ahead log knew one when a recovery ran (the catalog
+        was lost, or is of an earlier moment than the manual asks for), that could neither give it its name nor count it.
+        The sealer publishes it later all the same, and `verify`, which finds it then, rightly says that it is not counted.
+        """
+        forks = (self.logs[log_id] for log_id in self.left_alone)
+        return Counter(one.config.source.log_id for one in forks if one.now.holds_source and one.config.source)
 
     def slice(self, log: LogModel, start: int, stop: int) -> list[bytes]:
         """Records of a stream by position, inherited ones included."""

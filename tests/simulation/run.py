@@ -209,7 +209,8 @@ def _heal(world: World) -> None:
     scheduler.current.op = running  # type: ignore[union-attr]
     outside.check_all(world, running)
     world.judge.at_rest()
-    verified(world, but=world.model.refused | world.model.left_alone)
+    model = world.model
+    verified(world, but=model.refused | model.left_alone, unfound=model.forks_left_alone)
 
 
 def _latest_ms(world: World) -> int:
