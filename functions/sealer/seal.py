@@ -230,14 +230,14 @@ class _Run:
                 self._done += seal(self._parts, ancestor.log_id, force=True)
 
     def _describe(self, config: LogConfig) -> None:
-        """Writes `log.json`, which recovery needs; for a companion, also that of its main log, which has the name's
-        row.
+        """Writes `log.json`, which recovery needs; for a companion, before it that of its main log, which has the name's
+        row. The other way round, what a death leaves between them would be refused by every recovery from the bucket.
         """
-        found = [Description(self._log_id, config)]
+        found = []
         if config.main:
             first = self._stores.wal.read(config.main, limit=1).entries  # trimmed only if it is described already
             found += [Description(config.main, entry.config) for entry in first if entry.config is not None]
-        for one in found:
+        for one in [*found, Description(self._log_id, config)]:
             self._stores.objects.create(keys.description(one.log_id), msgspec.json.encode(one))
 
     def _put_segment(self, manifest: Manifest | None, config: LogConfig, span: Span) -> list[Segment]:

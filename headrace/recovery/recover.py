@@ -140,8 +140,11 @@ class _Run:
         if self._dry_run:
             return following
         if before is None:
-            description = Description(log_id, config)
-            self._stores.objects.create(keys.description(log_id), msgspec.json.encode(description))
+            name = plan.facts.row
+            # As the sealer does: a companion that is described alone would be refused when its name's row is lost.
+            found = [Description(name.log_id, name.config)] if name is not None and name.log_id == config.main else []
+            for one in [*found, Description(log_id, config)]:
+                self._stores.objects.create(keys.description(one.log_id), msgspec.json.encode(one))
         if not self._manifests.publish(following, self._look):
             raise StoreError("somebody else published meanwhile; run the recovery again, alone")
         return following

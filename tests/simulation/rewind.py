@@ -37,8 +37,7 @@ def rewind(world: World) -> dict[str, Before]:
         log.survived = True
         is_gone = keys.tombstone(log_id) in world.objects._objects
         published = judge.manifests.get(log_id)
-        main = log.config.main
-        is_named = model.is_named(log) and (not main or bool(judge.manifests.get(main)))
+        is_named = model.is_named(log)
         has_rival = log.config.name in rivals
         must_stand = is_named and bool(published) and not log.now.ended and not has_rival
         before[log_id] = Before(log, log.now, log.incarnation, is_named, must_stand)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import pytest
 
 from functions.sealer.purge import purge
+from functions.sealer.seal import seal
 from headrace.errors import NotFound
 from headrace.log.requests import At
 from headrace.log.seam import Which
 from headrace.objects import keys
+from headrace.recovery.recover import recover
 from headrace.recovery.verify import verify
 from headrace.tables.catalog import Row
 from headrace.wal.state import BEGINNING
 from tests.support.pairs import NOTES, PAIRS
 from tests.unit.recovery.world import AGE_S, Ruins
+from tests.unit.sealer.test_crashes import each_call, fails
+from tests.unit.sealer.world import Dies, Hook
 
 BOTH = ["", NOTES]
 
@@ -173,6 +177,37 @@ def test_a_companion_without_its_main_log_is_refused() -> None:
     recovered = world.recovered()
     assert recovered[row.companions[0].log_id].status == "refused"
     assert "main log" in recovered[row.companions[0].log_id].reason
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_companion_whose_first_seal_died_anywhere_is_not_refused(after: bool) -> None:
+    def run(hook: Hook) -> bool:
+        world = Ruins()
+        (notes,) = fill(world).companions
+        died = fails(lambda parts: seal(parts, notes.log_id, force=True), world.watched(hook))
+        world.lose_tables()
+        assert world.recover().clean
+        assert not world.recover().changed
+        assert {one.kind for one in world.verify().findings} <= {"bucket.orphan"}
+        return died
+
+    assert each_call(lambda at: Dies(at, after=after), run) > 10
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_companion_that_a_recovery_published_before_it_died_is_not_refused(after: bool) -> None:
+    def run(hook: Hook) -> bool:
+        world = Ruins()
+        row = fill(world)
+        world.lose_tables()
+        world.wal.catalog.rows[PAIRS, "p"] = row
+        died = fails(lambda parts: recover(parts.stores), world.watched(hook))
+        world.lose_tables()
+        assert world.recover().clean
+        settle(world)
+        return died
+
+    assert each_call(lambda at: Dies(at, after=after), run) > 10
 
 
 def test_verification_looks_at_every_log_of_a_name() -> None:
