@@ -59,10 +59,13 @@ class Burial:
         topics: decides the append to the dead-letter topic.
         limit: how many topics there may be, if that topic is to be created; 0 for any number.
         start: the offset from which on jobs are looked at; from the first one on if none is there.
+        is_alone: whether only the smallest job is tried; set if the commit of more was refused.
+        end: the offset after the last job that the newest decision looked at; 0 for none.
     """
 
     def __init__(self, topics: TopicSurface, points: Points, limit: int, start: int) -> None:
         self.topics, self.limit, self.start = topics, limit, start
+        self.is_alone, self.end = False, 0
         self._points = points
 
     def decide(
@@ -74,10 +77,10 @@ class Burial:
         """
         gone: list[int] = []
         end = 0
-        for is_alone in (False, True):
+        for is_alone in (False, True)[self.is_alone :]:
             queue = open_queue(logs[:2], requests, self._points, rows, now_ms)
             records, gone = take(queue, self.start)
-            end = records[-1].offset + 1 if records else 0
+            self.end = end = records[-1].offset + 1 if records else 0
             if is_alone:
                 records = sorted(records, key=size_of)[:1]
             forget(queue, gone)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from headrace.clock import Bounded, within_deadline
-from headrace.errors import HeadraceError, InvalidRequest, Overloaded, StoreError
+from headrace.errors import HeadraceError, InvalidRequest, LimitReached, Overloaded, StoreError
 from headrace.log.commit import Found
 from headrace.log.context import Sized, Ticket
 from headrace.log.control import Controls
@@ -234,11 +234,19 @@ class Queues(Topics):
             queue, dead = controls.find_living((name, LEASES), name), controls.find_any(topic)
             return Found((*queue.pictures, *dead.pictures), min(queue.read, dead.read))
 
-        try:
+        def bury() -> Buried:
             buried: Buried = self.control((name, LEASES), find, burial.decide, topic, name, topic)
+            return buried
+
+        try:
+            try:
+                buried = bury()
+            except LimitReached:  # of bytes: one may fit
+                burial.is_alone = True
+                buried = bury()
         except (HeadraceError, StoreError) as exc:
             _log.warning("jobs wait for the dead-letter topic: queue=%s topic=%s reason=%r", name, topic, exc)
-            self._vain.put(name, Vain(vain.end, now_ms + PAUSE_MS))
+            self._vain.put(name, Vain(burial.end or vain.end, now_ms + PAUSE_MS))
             return 0
         if buried.end and not buried.moved:
             self._vain.put(name, Vain(buried.end, now_ms + PAUSE_MS))

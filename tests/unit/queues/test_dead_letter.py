@@ -94,8 +94,25 @@ def test_claims_do_not_read_jobs_again_that_the_dead_letter_topic_does_not_take(
     assert first < read < 10 * 2**20
 
 
+@pytest.mark.parametrize("most", [256, 1])
+def test_a_job_beyond_the_limit_of_all_bytes_holds_up_no_smaller_one(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letter, "MOST", most)
+    process = World(max_total_bytes=150_000).process()
+    process.create(**CONFIG)
+    process.produce(b'"%s"' % (b"x" * 100_000), b'"small"')
+    process.claim(max=2)
+    moved = 0
+    for _ in range(3):
+        process.clock.advance(5)
+        moved += process.claim().dead
+    assert moved == 1
+    assert [record.data for record in process.queues.diff("dead", DiffRequest(0)).records] == [b'"small"']
+
+
 def test_after_a_burial_that_failed_claims_pause_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, clock = World(max_total_bytes=4_000_000), ManualClock()
+    world, clock = World(max_total_bytes=3_050_000), ManualClock()
     process, cold = world.process(clock), world.process(clock)
     process.create(**CONFIG)
     process.produce(*[b'"%s"' % (b"x" * 100_000)] * 30)
@@ -105,9 +122,9 @@ def test_after_a_burial_that_failed_claims_pause_too(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cold.queues, "control", lambda *asked: tries.append(asked) or process.queues.control(*asked))
     for _ in range(3):
         assert cold.claim().dead == 0
-    assert len(tries) == 1
+    assert len(tries) == 2, "of all, and of the smallest"
     clock.advance(5)
-    assert cold.claim().dead == 0 and len(tries) == 2
+    assert cold.claim().dead == 0 and len(tries) == 4
 
 
 def use_up(process: Process, deliveries: int, name: str = "q") -> None:
@@ -207,9 +224,6 @@ def test_a_lost_answer_of_a_burial_moves_each_job_once() -> None:
         process.wal.fail("commit", after=after)
         assert process.claim("a", 1).dead == 2
         assert len(process.queues.diff("dead", DiffRequest(0)).records) == 2
-
-
-# Windows.
 
 
 def test_expired_jobs_do_not_keep_later_ones_from_the_dead_letter_topic(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,7 +169,7 @@ def test_a_deleted_queue_takes_its_leases_with_it() -> None:
     assert seqs(two.claim("b", 2)) == [1]
 
 
-# Dead letters.
+# Windows.
 
 
 def test_a_claim_waits_for_the_window_and_shares() -> None:
