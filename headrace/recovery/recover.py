@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from headrace.clock import Budget, Threads
@@ -21,7 +23,7 @@ from headrace.recovery.survey import ALONE, payload_offset, survey
 from headrace.tables.catalog import PutRow
 from headrace.tables.watermarks import Watermark
 from headrace.wal import Committed
-from headrace.wal.state import Entry, incarnation_of
+from headrace.wal.state import Entry, LogConfig, incarnation_of
 
 _BUDGET_MS = 30_000
 
@@ -55,7 +57,7 @@ def recover(
     look = NewestLook.begin(stores.clock)
     logs = survey(stores, progress, threads)
     plans = list(plan(logs, rewound=rewound, now_ms=stores.clock.now_ms(), request_ids=stores.request_ids))
-    run = _Run(stores, look, dry_run)
+    run = _Run(stores, look, dry_run, {one.log_id: one.config for one in logs if one.config is not None})
     plans.sort(
         key=lambda one: one.facts.config is None or not one.facts.config.role
     )  # a name comes after its companions
@@ -69,8 +71,9 @@ def recover(
 
 
 class _Run:
-    def __init__(self, stores: Stores, look: NewestLook, dry_run: bool) -> None:
+    def __init__(self, stores: Stores, look: NewestLook, dry_run: bool, configs: Mapping[str, LogConfig]) -> None:
         self._stores = stores
+        self._configs = configs
         self._look = look
         self._dry_run = dry_run
         self._manifests = ManifestStore(stores.objects)
@@ -140,10 +143,10 @@ class _Run:
         if self._dry_run:
             return following
         if before is None:
-            name = plan.facts.row
             # As the sealer does: a companion that is described alone would be refused when its name's row is lost.
-            found = [Description(name.log_id, name.config)] if name is not None and name.log_id == config.main else []
-            for one in [*found, Description(log_id, config)]:
+            main = self._configs.get(config.main)
+            described = ([Description(config.main, main)] if main is not None else []) + [Description(log_id, config)]
+            for one in described:
                 self._stores.objects.create(keys.description(one.log_id), msgspec.json.encode(one))
         if not self._manifests.publish(following, self._look):
             raise StoreError("somebody else published meanwhile; run the recovery again, alone")

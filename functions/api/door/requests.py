@@ -365,7 +365,7 @@ def parsed(body: bytes) -> Any:
 
 
 _SMALL_BYTES = 256 * 1024
-_LONG_INTEGER = re.compile(rb"[1-9](?<![\d.eE+].)(?<![eE]-.)\d{18,307}(?![\d.eE])")
+_LONG_INTEGER = re.compile(rb"[1-9](?<![\d.eE+].)(?<![eE]-.)\d{18,307}+(?![\d.eE])")
 
 
 P = ParamSpec("P")
