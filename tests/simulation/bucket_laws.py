@@ -180,7 +180,9 @@ class BucketLaws(Answers):
     def _named(self, log: LogModel, done: Sequence[Manifest]) -> set[str]:
         """Returns the keys of what entries that stand and the last two manifests name: objects, and their pages."""
         standing, objects = self._world.raw["wal"]._entries, self._world.objects._objects
-        states = [entry.state for entry in log.entries if (log.log_id, entry.slot) in standing]
+        # After an entry was trimmed, a dead item may be in its slot.
+        slots = ((entry, standing.get((log.log_id, entry.slot))) for entry in log.entries)
+        states = [entry.state for entry, one in slots if one is not None and one.id == entry.id]
         states += [one.state for one in done[-2:]]
         found = set[str]()
         for state in states:
