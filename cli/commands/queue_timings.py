@@ -17,13 +17,7 @@ from cli.topics import call
 
 INTERVALS = ("1m", "5m", "1h", "1d")
 ALWAYS = ("claimed", "acked")
-IF_ANY = (
-    "redelivered",
-    "nacked",
-    "released",
-    "expired",
-    "dead",
-)  # columns that are left out if nothing of it happened
+IF_ANY = ("redelivered", "nacked", "released", "expired", "dead")  # left out if nothing of it happened
 TIMES = ("wait", "run")
 STATISTICS = ("avg", "p95", "max")
 

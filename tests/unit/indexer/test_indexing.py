@@ -356,7 +356,8 @@ def test_a_compaction_that_a_rebuild_overtook_does_not_bring_old_runs_back() -> 
     assert world.check(log_id).runs == ()
     world.settle(log_id)
     assert world.covered(log_id)
-    assert all(run.created_ms > keys.made_ms(compaction) for run in world.check(log_id).runs)  # type: ignore[operator]
+    planned_ms = keys.made_ms(compaction)
+    assert planned_ms is not None and all(run.created_ms > planned_ms for run in world.check(log_id).runs)
 
 
 @pytest.mark.parametrize(("segments", "gap"), [(23, 0), (23, 9), (8, 0), (41, 17), (41, 40)])
