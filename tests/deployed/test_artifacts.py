@@ -36,7 +36,7 @@ LATER = {
 }
 
 ARROW = """
-import importlib, io, pkgutil, sys
+import importlib, io, os, pkgutil, sys
 sys.path.insert(0, sys.argv[1])
 import zstandard
 import headrace.query.engine, headrace.index, headrace.segment
@@ -49,7 +49,8 @@ table = pyarrow.table({"a": [1, 2, 3], "b": ["x", None, "y"], "c": [[1], [], Non
 file = io.BytesIO()
 pyarrow.parquet.write_table(table, file, compression="zstd")
 read = pyarrow.parquet.read_table(io.BytesIO(file.getvalue()))
-print(zstandard.backend, read.equals(table) and pyarrow.compute.sum(read["a"]).as_py() == 6)
+print(zstandard.backend, read.equals(table) and pyarrow.compute.sum(read["a"]).as_py() == 6, flush=True)
+os._exit(0)  # as functions end: their threads are not joined, and on a busy machine one may not have begun yet
 """
 
 
