@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from headrace.batch import Record
+from headrace.log.requests import Head
 from headrace.topics.removed import Offsets
 from headrace.topics.runs import Runs
 from headrace.topics.values import DiffRequest, Gap, TopicState, topic_of
@@ -22,6 +23,22 @@ class Plan(NamedTuple):
 
     start: int
     gap: Gap | None
+
+
+def resume(request: DiffRequest, head: Head) -> int:
+    """Returns the cursor of a request in the log as it is now. What a recovery has lost is not waited for; and a cursor of
+    an earlier topic with this name is above the end, whatever seqs the topic has now.
+    """
+    cursor, incarnation = request.from_seq, request.incarnation
+    if incarnation is None or incarnation == head.incarnation:
+        return cursor
+    before, is_own = head.config.incarnation, False
+    for recovery in head.state.recoveries:
+        is_own = is_own or incarnation == before
+        if is_own:
+            cursor = min(cursor, recovery.at)
+        before = recovery.incarnation
+    return cursor if is_own else head.state.next_offset + 1
 
 
 def plan(cursor: int, state: LogState, live: LogState, gone: Offsets) -> Plan:

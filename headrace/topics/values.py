@@ -261,18 +261,20 @@ class Gap(NamedTuple):
 
 class DiffRequest(NamedTuple):
     """A read after a cursor (§ 3), clamped: the records after `from_seq`, at most `limit` and about `max_bytes`, without
-    those that one of `nodes` wrote.
+    those that one of `nodes` wrote. `incarnation` is that of the cursor, as an earlier page told it; None if only the seq
+    is known, as of all cursors that clients give.
     """
 
     from_seq: int = 0
     limit: int = DEFAULT_LIMIT
     nodes: frozenset[str] = frozenset()
     max_bytes: int = DEFAULT_PAGE_BYTES
+    incarnation: int | None = None
 
 
 class DiffPage(NamedTuple):
     """A page of records after a cursor. `examined` counts the records that were looked at, `next_seq` is the seq of the
-    last one, or of the last that is gone.
+    last one, or of the last that is gone. `incarnation` is that of the topic, to which all seqs belong.
     """
 
     records: list[Record]
@@ -281,6 +283,7 @@ class DiffPage(NamedTuple):
     earliest_seq: int
     gap: Gap | None
     examined: int
+    incarnation: int
 
     @property
     def caught_up(self) -> bool:

@@ -38,7 +38,7 @@ from headrace.topics.values import (
     check_name,
     topic_of,
 )
-from headrace.wal.state import LogState
+from headrace.wal.state import LogState, incarnation_of
 
 TOUCH_MS = 15_000  # a read clock is written at most so often by one process
 _TRIES = 4  # a topic may be deleted and created between two looks
@@ -263,13 +263,14 @@ class Topics(Log):
             self._touch(head.log_id)
             self._remember(page)
             hidden = self._hidden(name, head)
-            state = self._living(head, hidden.runs, self._stores.clock.now_ms(), wanted=request.from_seq + 1)
+            cursor, incarnation = diff.resume(request, head), incarnation_of(head.config, head.state)
+            state = self._living(head, hidden.runs, self._stores.clock.now_ms(), wanted=cursor + 1)
             gone = live.removed_of(head.log_id, state, self._context)().union(hidden.runs)
             state = retention.lapse(state, min(hidden.lapsed, gone.live_at(state.floor)))
-            begin = diff.plan(request.from_seq, head.state, state, gone)
+            begin = diff.plan(cursor, head.state, state, gone)
             records, position, examined = self._collect(page, begin.start, gone, request)
             earliest = min(gone.live_at(state.floor), page.end)
-            return DiffPage(records, position, page.end, earliest + 1, begin.gap, examined)
+            return DiffPage(records, position, page.end, earliest + 1, begin.gap, examined, incarnation)
 
     def oldest_wait_ms(self, name: str) -> int | None:
         """Returns the age of the oldest live job that was never delivered (ms). The caller has just appended to the queue.
