@@ -1,0 +1,230 @@
+"""The state machine of a subscription, as pure functions: each returns the subscription after one transition. The row is
+then written by compare-and-set, so that of two transitions from one state only one happens.
+
+    idle --pending--> due --call--> sending --2xx, done--> idle          (webhook)
+                       ^               |----2xx-----------> accepted --callback done--> idle
+                       |               |                       `--lease ends--> idle
+                       `---time--- failed <--no or other answer
+    idle --pending--> announced --claim--> leased --done, release, lease ends--> idle     (pull-wake)
+
+Whoever makes it idle looks at the streams after that, and opens the next wake if one is pending: an append that came
+earlier saw an open wake and did nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+import hmac
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from headrace.subscriptions.errors import AlreadyClaimed, Fenced, TokenInvalid
+from headrace.subscriptions.values import (
+    MAX_LINKS,
+    MAX_TOKENS,
+    WEBHOOK,
+    Subscription,
+    Token,
+    View,
+    Wake,
+    digest,
+)
+
+CALL_TIMEOUT_MS = 10_000  # of one webhook call
+_CALL_SPARE_MS = 5_000  # the rest of what an attempt does
+_MAX_RETRY_MS = 60_000
+_JITTER = 0.2
+REPEAT_MS = 30_000  # an unclaimed wake is announced again after this, then after twice as long, ...
+_MAX_REPEAT_MS = 600_000
+SNAPSHOT_BYTES = 200 * 1024  # of what a wake says of streams: it must fit one item
+
+
+class Outcome(enum.Enum):
+    """What the answer to a webhook call means."""
+
+    DONE = enum.auto()
+    ACCEPTED = enum.auto()
+    FAILED = enum.auto()
+
+
+class _Answer(msgspec.Struct):
+    done: bool = False
+
+
+_answers = msgspec.json.Decoder(_Answer)
+
+
+def outcome_of(status: int, body: bytes) -> Outcome:
+    """Returns what an answer means: any 2xx accepts the wake, and says that it is done if its body is a JSON object with
+    `done` exactly true. Everything else is a failure, also `status` 0, for no answer.
+    """
+    if not 200 <= status < 300:
+        return Outcome.FAILED
+    try:
+        return Outcome.DONE if _answers.decode(body).done else Outcome.ACCEPTED
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return Outcome.ACCEPTED
+
+
+def retry_ms(failures: int, jitter: float) -> int:
+    """Returns the pause after a number of failures (1 or more): 1 s, doubled with each, at most a minute; shortened or
+    prolonged by up to a fifth, as `jitter` (0 to 1) says.
+    """
+    base = min(1000 << min(failures - 1, 16), _MAX_RETRY_MS)
+    return round(base * (1 - _JITTER + 2 * _JITTER * jitter))
+
+
+def open_wake(sub: Subscription, wake_id: str, trigger: str, now_ms: int) -> Subscription:
+    """Opens the next wake of an idle subscription: due to be sent at once, or announced."""
+    assert sub.wake is None, "at most one wake is open"
+    if sub.config.type == WEBHOOK:
+        wake = Wake(wake_id, trigger, "due", now_ms)
+    else:
+        wake = Wake(wake_id, trigger, "announced", now_ms + REPEAT_MS, attempts=1)
+    return replace(sub, generation=sub.generation + 1, wake=wake)
+
+
+def end_wake(sub: Subscription) -> Subscription:
+    """Ends the wake, for good. Its tokens stay known, so that late calls are told that they are fenced."""
+    return replace(sub, wake=None)
+
+
+def pass_time(sub: Subscription, now_ms: int, jitter: float) -> Subscription:
+    """Returns the subscription after the time until `now_ms` has passed: a lease that ended fences its holder, and a call
+    without a known outcome has failed. Calls and announcements that are due are left to the caller.
+    """
+    wake = sub.wake
+    if wake is None or wake.until_ms > now_ms:
+        return sub
+    if wake.stage in ("leased", "accepted"):
+        return end_wake(sub)
+    return _failed(sub, wake, now_ms, jitter) if wake.stage == "sending" else sub
+
+
+def _failed(sub: Subscription, wake: Wake, now_ms: int, jitter: float) -> Subscription:
+    failures = wake.failures + 1
+    until_ms = now_ms + retry_ms(failures, jitter)
+    return replace(sub, wake=replace(wake, stage="failed", failures=failures, until_ms=until_ms))
+
+
+def announce_again(sub: Subscription, now_ms: int) -> Subscription:
+    """Returns the subscription after its unclaimed wake was announced once more."""
+    wake = sub.wake
+    assert wake is not None and wake.stage == "announced", "only an unclaimed wake is repeated"
+    pause_ms = min(REPEAT_MS << min(wake.attempts, 16), _MAX_REPEAT_MS)
+    return replace(sub, wake=replace(wake, attempts=wake.attempts + 1, until_ms=now_ms + pause_ms))
+
+
+# Webhooks.
+
+
+def begin_call(sub: Subscription, token: str, now_ms: int) -> Subscription:
+    """Returns the subscription while its webhook is being called, with one more token."""
+    wake = sub.wake
+    assert wake is not None and wake.stage in ("due", "failed"), "a call is due"
+    sending = replace(
+        wake,
+        stage="sending",
+        attempts=wake.attempts + 1,
+        began_ms=now_ms,
+        until_ms=now_ms + CALL_TIMEOUT_MS + _CALL_SPARE_MS,
+    )
+    return _with_token(replace(sub, wake=sending), token)
+
+
+def finish_call(
+    sub: Subscription, wake_id: str, attempt: int, outcome: Outcome, now_ms: int, jitter: float
+) -> Subscription:
+    """Returns the subscription after a call of its webhook, the `attempt`-th of this wake, had an outcome. Nothing changes
+    if that wake has ended. A callback that came first decides; only `done` still ends the wake then.
+    """
+    wake = sub.wake
+    if wake is None or wake.id != wake_id:
+        return sub
+    if outcome is Outcome.DONE:
+        return end_wake(sub)
+    if wake.attempts != attempt or wake.stage != "sending":
+        return sub
+    if outcome is Outcome.FAILED:
+        return _failed(sub, wake, now_ms, jitter)
+    until_ms = wake.began_ms + sub.config.lease_ttl_ms
+    return replace(sub, wake=replace(wake, stage="accepted", failures=0, until_ms=until_ms))
+
+
+# Workers.
+
+
+def claim(sub: Subscription, worker: str, token: str, now_ms: int) -> Subscription:
+    """Returns the subscription after a worker claimed its announced wake.
+
+    Raises:
+        AlreadyClaimed: a worker holds it.
+    """
+    check_unclaimed(sub)
+    assert sub.wake is not None, "a wake is open"
+    leased = replace(sub.wake, stage="leased", holder=worker, until_ms=now_ms + sub.config.lease_ttl_ms)
+    return _with_token(replace(sub, wake=leased), token)
+
+
+def check_unclaimed(sub: Subscription) -> None:
+    """Raises AlreadyClaimed if a worker holds the wake."""
+    if sub.wake is not None and sub.wake.stage == "leased":
+        raise AlreadyClaimed(sub.wake.holder, sub.generation)
+
+
+def extend(sub: Subscription, now_ms: int) -> Subscription:
+    """Returns the subscription after its worker or receiver showed that it is at work: the lease counts from now. That ends
+    the retries of a webhook, too, whose answer must have been lost.
+    """
+    wake = sub.wake
+    assert wake is not None, "a wake is open"
+    stage: str = "leased" if wake.stage == "leased" else "accepted"
+    until_ms = now_ms + sub.config.lease_ttl_ms
+    return replace(sub, wake=replace(wake, stage=stage, failures=0, until_ms=until_ms))
+
+
+def _with_token(sub: Subscription, token: str) -> Subscription:
+    assert sub.wake is not None, "a token is of a wake"
+    own = Token(digest(token), sub.wake.id, sub.generation)
+    return replace(sub, tokens=(*sub.tokens, own)[-MAX_TOKENS:])
+
+
+def find_token(sub: Subscription, token: str) -> Token:
+    """Returns what a token is bound to. All digests are compared, so that the time taken tells nothing.
+
+    Raises:
+        TokenInvalid: it is not one of the newest tokens of this subscription.
+    """
+    presented, found = digest(token), None
+    for one in sub.tokens:
+        if hmac.compare_digest(one.digest, presented):
+            found = one
+    if found is None:
+        raise TokenInvalid
+    return found
+
+
+def check_fence(sub: Subscription, token: Token, wake_id: str, generation: int) -> None:
+    """Raises Fenced unless the token, and the wake and generation in the body, are all of the wake that is open. The caller
+    has let time pass.
+    """
+    wake = sub.wake
+    current = wake is not None and (wake.id, sub.generation)
+    if current != (token.wake_id, token.generation) or current != (wake_id, generation):
+        raise Fenced
+
+
+def cut_views(views: Iterable[View]) -> tuple[View, ...]:
+    """Returns those of the views that one wake may carry: pending ones first, then by path; at most `MAX_LINKS` of them,
+    and `SNAPSHOT_BYTES`.
+    """
+    kept: list[View] = []
+    room = SNAPSHOT_BYTES
+    for view in sorted(views, key=lambda one: (not one.has_pending, one.path))[:MAX_LINKS]:
+        room -= len(msgspec.json.encode(view)) + 1
+        if room < 0:
+            break
+        kept.append(view)
+    return tuple(kept)
