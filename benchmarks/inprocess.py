@@ -31,9 +31,9 @@ import simdjson
 import zstandard
 
 from benchmarks.events import body, event
+from functions.access import parse
 from functions.api.app import create_app
 from functions.api.context import assemble
-from functions.api.door.access import parse
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import boto3
@@ -15,8 +16,10 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
 from botocore.config import Config
 
+from functions.access import Access, Keyring, parse, parse_hosts
 from functions.metrics import Meter, Metric, make_meter
 from headrace.aws import aws_stores, region_of
+from headrace.clock import SystemClock
 from headrace.log.stores import Stores
 from headrace.settings import Settings
 
@@ -60,6 +63,32 @@ class Wiring(NamedTuple, Generic[M]):
         retries = {"mode": "standard", "total_max_attempts": tries}
         config = Config(connect_timeout=1.0, read_timeout=read_timeout_s, retries=retries)
         return boto3.client(service, region_name=self.region, config=config)
+
+    def access(self, check: Callable[[Access], None] = lambda _: None) -> Access:
+        """Returns the access of this process: with the keys of the setting, or with those of a secret.
+
+        Args:
+            check: raises AccessError for keys with which the process must not run.
+
+        Raises:
+            AccessError: the keys or hosts are malformed, or refused by `check`.
+        """
+        settings = self.settings
+        hosts = parse_hosts(settings.allowed_hosts, allow_insecure=settings.allow_insecure_no_auth)
+        if settings.api_keys or not settings.api_keys_secret:
+            access = parse(settings.api_keys, hosts)
+            check(access)
+            return access
+        # Fast enough for a request to wait for it, and made before a snapshot of the process is taken.
+        client = self.client("secretsmanager", read_timeout_s=1.0, tries=2)
+
+        def read() -> str:
+            try:
+                return str(client.get_secret_value(SecretId=settings.api_keys_secret)["SecretString"])
+            finally:
+                client.close()  # a snapshot could not restore an open connection
+
+        return Keyring(read, SystemClock(), age_ms=settings.keys_age_ms, check=check, hosts=hosts)
 
 
 DYNAMODB_TIMEOUT_S = 5.0  # timeout of a worker: no client waits for its answers

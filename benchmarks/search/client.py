@@ -87,9 +87,9 @@ class Api:
             AWS_REGION="us-east-1",
             AWS_LAMBDA_FUNCTION_NAME="bench",  # blocking calls run inline, as there
         )
+        from functions.access import parse
         from functions.api.app import create_app
         from functions.api.context import assemble
-        from functions.api.door.access import parse
         from headrace.index.fetching import CachedRanges
         from headrace.index.reading import Runs
         from headrace.objects.fast import FastObjects

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from functions.api.door.access import Keyring, check_exposure, parse, parse_hosts
+from functions.access import Access, check_exposure
 from functions.api.door.background import CountKeeper
-from functions.api.door.entry import Access
 from functions.api.door.requests import Traffic, on_lambda
 from functions.api.door.slots import InFlight, StreamSlots
 from functions.api.streams.inspection.inspector import Inspector
@@ -276,31 +275,10 @@ def open_context() -> Context:
 
 def _access(wiring: Wiring[ApiMetric]) -> Access:
     settings = wiring.settings
-    hosts = parse_hosts(settings.allowed_hosts, allow_insecure=settings.allow_insecure_no_auth)
 
     def check(access: Access) -> None:
         check_exposure(
             access, host=settings.host, on_lambda=on_lambda(), allow_insecure=settings.allow_insecure_no_auth
         )
 
-    if settings.api_keys or not settings.api_keys_secret:
-        access = parse(settings.api_keys, hosts)
-        check(access)
-        return access
-    read = _secret_reader(settings.api_keys_secret, wiring)
-    return Keyring(read, SystemClock(), age_ms=settings.keys_age_ms, check=check, hosts=hosts)
-
-
-def _secret_reader(name: str, wiring: Wiring[ApiMetric]) -> Callable[[], str]:
-    """Returns a function that returns the text of a Secrets Manager secret. It is fast enough for a request to wait for
-    it (1 s, 2 tries), and keeps no connection open, which a snapshot could not restore.
-    """
-    client = wiring.client("secretsmanager", read_timeout_s=1.0, tries=2)
-
-    def read() -> str:
-        try:
-            return str(client.get_secret_value(SecretId=name)["SecretString"])
-        finally:
-            client.close()
-
-    return read
+    return wiring.access(check)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from functions.access import Access
 from functions.api.context import assemble
-from functions.api.door.access import Access
 from headrace.memory import memory_stores
 from headrace.settings import Settings
 from headrace.tables.catalog import (

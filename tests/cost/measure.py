@@ -13,8 +13,8 @@ from unittest.mock import patch
 from aws_lambda_powertools import Logger
 
 from benchmarks.events import event
+from functions.access import Access
 from functions.api import context as api
-from functions.api.door.entry import Access
 from functions.indexer.follow import follow
 from functions.indexer.handler import Indexer
 from functions.indexer.look import look

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from functions.access import parse
 from functions.api.context import assemble
-from functions.api.door.access import parse
 from functions.metrics import ApiMetric, Meter
 from headrace.memory import memory_stores
 from infra.doors import ACCESS_LOG_FIELDS

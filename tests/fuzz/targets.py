@@ -15,13 +15,14 @@ from urllib.parse import quote
 
 import orjson
 
-from functions.api.door import access, requests
-from functions.api.door.entry import Scope
-from functions.api.door.errors import Forbidden, Unauthorized
+from functions import access
+from functions.access import Scope
+from functions.api.door import requests
 from functions.api.streams import records as streams
 from functions.api.streams.inspection.routes import list_query
 from functions.api.streams.reads import read_query
 from functions.api.streams.records import StreamHeaders as Headers
+from functions.refusals import Forbidden, Unauthorized
 from headrace import instants, limits
 from headrace.batch import MAX_KEY_BYTES
 from headrace.errors import InvalidRequest

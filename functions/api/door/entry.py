@@ -7,11 +7,8 @@ It is plain ASGI, so that an SSE response can stream through it. Preflight reque
 from __future__ import annotations
 
 import asyncio
-import enum
-import hashlib
-import hmac
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,11 +19,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Asgi
 
+from functions.access import SCHEME, Access
+from functions.access import Grant as Grant  # what a request brings, and
+from functions.access import Scope as Scope  # what a route asks of it
 from functions.api.door import errors
 from functions.api.door.answers import AnswerTooLarge, fits
 from functions.api.door.compression import expanded
-from functions.api.door.errors import Codes, Forbidden, Row, Unauthorized
-from functions.api.door.hosts import check_sender
+from functions.api.door.errors import Codes, Row
 from functions.api.door.requests import (
     Headers,
     Traffic,
@@ -38,114 +37,6 @@ from functions.api.door.requests import (
 )
 from functions.metrics import ApiMetric, Meter
 from headrace.errors import InvalidRequest, Overloaded, PayloadTooLarge
-
-_SCHEME = "bearer "
-
-
-class Scope(enum.Flag):
-    """The permissions that a key can have."""
-
-    READ = enum.auto()
-    WRITE = enum.auto()
-    DELETE = enum.auto()
-    ADMIN = enum.auto()
-
-
-ALL = Scope.READ | Scope.WRITE | Scope.DELETE | Scope.ADMIN
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What the key of one request allows: scopes, and `prefixes` of names (none means any name). `key_id` is what logs
-    call the key; empty if no key is needed.
-    """
-
-    scopes: Scope = ALL
-    prefixes: tuple[str, ...] = ()
-    key_id: str = field(default="", compare=False)
-
-    def require(self, scope: Scope, name: str | None = None) -> None:
-        """Checks that the key has the scope, and allows `name` if one is given.
-
-        Raises:
-            Forbidden: it does not.
-        """
-        if scope not in self.scopes:
-            assert scope.name is not None
-            raise Forbidden(f"this key lacks the scope: {scope.name.lower()}")
-        if name is not None and self.prefixes and not name.startswith(self.prefixes):
-            raise Forbidden("this key may not touch this name")
-
-    def within(self, prefix: str) -> list[str]:
-        """Returns the prefixes to list, sorted, so that the result has those names with `prefix` that the key allows;
-        empty if it allows none. No prefix includes another.
-        """
-        if not self.prefixes:
-            return [prefix]
-        seen: list[str] = []
-        for own in sorted(self.prefixes):
-            both = own if own.startswith(prefix) else prefix if prefix.startswith(own) else None
-            if both is not None and not any(both.startswith(other) for other in seen):
-                seen.append(both)
-        return seen
-
-
-ANY_HOST = "*"
-
-
-class Access:
-    """The keys of a server. Without any keys, everything is allowed to everybody on this machine.
-
-    Args:
-        grants: what each key allows, by the key's SHA-256 digest.
-        hosts: the hosts that are obeyed beside loopback, in lower case; `ANY_HOST` stands for all.
-    """
-
-    def __init__(self, grants: dict[bytes, Grant], hosts: Collection[str] = ()) -> None:
-        self.grants = grants
-        self.hosts = frozenset(hosts)
-
-    @property
-    def restricted(self) -> bool:
-        """Whether requests need a key."""
-        return bool(self.grants)
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the keys should be read again; never, since these keys don't change."""
-        return False
-
-    def refresh(self) -> None:
-        """Does nothing, since these keys don't change."""
-
-    def check_sender(self, host: str | None, origin: str | None) -> None:
-        """Checks that a request with these headers may be obeyed; with keys, any may. Raises Forbidden if it may not."""
-        if not self.grants and ANY_HOST not in self.hosts:
-            check_sender(host, origin, self.hosts)
-
-    def grant(self, authorization: str | None) -> Grant:
-        """Returns what the key in the `Authorization` header allows; everything, whatever the header, if the server has
-        no keys.
-
-        The digest is always compared with the digest of every key, so that the time taken does not reveal which one
-        matched.
-
-        Raises:
-            Unauthorized: the header is missing, has another scheme, or has an unknown key.
-        """
-        if not self.grants:
-            return Grant()
-        if authorization is None or authorization[: len(_SCHEME)].lower() != _SCHEME:
-            raise Unauthorized
-        presented = hashlib.sha256(authorization[len(_SCHEME) :].encode()).digest()
-        found: Grant | None = None
-        for digest, grant in self.grants.items():
-            if hmac.compare_digest(digest, presented):
-                found = grant
-        if found is None:
-            raise Unauthorized
-        return found
-
 
 _WRITES = frozenset({"POST", "PUT", "DELETE"})
 
@@ -393,7 +284,7 @@ class Door:
                     await run(self._access.refresh)
                 authorization = headers.get("authorization")
                 scope[GRANT] = self._access.grant(
-                    f"{_SCHEME}{token}" if token and not authorization else authorization
+                    f"{SCHEME}{token}" if token and not authorization else authorization
                 )
             if writes:
                 surface.check_size(headers.content_length or 0)

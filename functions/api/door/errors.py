@@ -19,6 +19,7 @@ from starlette.responses import Response
 from functions.api.door.answers import AnswerTooLarge
 from functions.api.door.requests import BodyTimeout
 from functions.metrics import ApiMetric
+from functions.refusals import Forbidden, Unauthorized
 from headrace.errors import (
     Conflict,
     DeadlineExceeded,
@@ -42,14 +43,6 @@ CONTENT_TYPE = "application/json; charset=utf-8"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _RETRY_AFTER_S = 1
 _RESTART_S = 5
-
-
-class Unauthorized(Exception):
-    """The request has no key, or an unknown one."""
-
-
-class Forbidden(Exception):
-    """The key lacks the scope, or does not allow this name."""
 
 
 class Row(NamedTuple):

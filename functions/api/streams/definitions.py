@@ -8,8 +8,8 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from functions.access import Scope
 from functions.api.context import Context
-from functions.api.door.entry import Scope
 from functions.api.door.requests import read, run
 from functions.api.door.routes import add
 from functions.api.streams.records import NO_STORE, PATH, STREAMS

@@ -25,10 +25,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from functions.access import Scope as Access
 from functions.api.context import Context, scan_until
 from functions.api.door import routes
 from functions.api.door.answers import fits, grown
-from functions.api.door.entry import Scope as Access
 from functions.api.door.requests import ENDS_AT, Headers, is_buffered, run
 from functions.api.door.waiting import Waiter, until_gone, woken_by
 from functions.api.streams import reads

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from functions.access import Scope
 from functions.api.context import Context
 from functions.api.door import requests
-from functions.api.door.entry import Scope, Surface
+from functions.api.door.entry import Surface
 from functions.api.door.errors import Row
 from functions.api.door.requests import Headers, decode, run
 from functions.api.door.routes import serve

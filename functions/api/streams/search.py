@@ -12,9 +12,9 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from functions.access import Scope
 from functions.api.context import Context
 from functions.api.door import answers, requests
-from functions.api.door.entry import Scope
 from functions.api.door.requests import run
 from functions.api.door.routes import add
 from functions.api.streams.records import NO_STORE, PATH, STREAMS

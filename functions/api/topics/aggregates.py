@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from starlette.responses import Response
 
+from functions.access import Scope
 from functions.api.context import Context
-from functions.api.door.entry import Scope
 from functions.api.topics.calls import Call
 from functions.metrics import ApiMetric
 from headrace import instants

@@ -8,14 +8,14 @@ import msgspec
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from functions.api.door.entry import Scope
-from functions.api.door.errors import Forbidden
+from functions.access import Scope
 from functions.api.door.requests import ENDS_AT, is_buffered, run
 from functions.api.door.waiting import woken_by
 from functions.api.topics.calls import Call, committed, decode
 from functions.api.topics.config import Number, clamped
 from functions.api.topics.records import WriteBody, array, check_text, fitting, request_of, shown
 from functions.metrics import ApiMetric
+from functions.refusals import Forbidden
 from headrace.errors import InvalidRequest
 from headrace.topics.errors import TopicNotFound
 from headrace.topics.values import (

@@ -17,10 +17,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from functions.access import Grant, Scope
 from functions.api.context import Context
 from functions.api.door import requests
 from functions.api.door.compression import compressed, wants_gzip
-from functions.api.door.entry import Grant, Scope, Surface, grant_of
+from functions.api.door.entry import Surface, grant_of
 from functions.api.door.errors import Row
 from functions.api.door.requests import Headers, query_of, run
 from headrace.errors import InvalidRequest, NotFound, OutcomeUnknown, Overloaded

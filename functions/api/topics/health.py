@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 from starlette.responses import Response
 
-from functions.api.door.entry import Scope
+from functions.access import Scope
 from functions.api.door.requests import run
 from functions.api.topics.calls import Call
 from headrace import VERSION

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from functions.api.door.entry import Scope
+from functions.access import Scope
 from functions.api.door.requests import is_buffered, run
 from functions.api.topics.calls import Call, committed
 from functions.api.topics.config import Number, clamped

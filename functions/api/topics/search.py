@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
+from functions.access import Scope
 from functions.api.context import Context
-from functions.api.door.entry import Scope
 from functions.api.topics.calls import Call
 from functions.api.topics.records import array, shown
 from functions.metrics import ApiMetric

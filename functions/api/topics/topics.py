@@ -10,7 +10,7 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from functions.api.door.entry import Scope
+from functions.access import Scope
 from functions.api.topics.calls import TOPICS, Call
 from functions.api.topics.config import ConfigBody, clamped, shown
 from functions.metrics import ApiMetric

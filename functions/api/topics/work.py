@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as Asgi
 
-from functions.api.door.entry import Scope
+from functions.access import Scope
 from functions.api.door.requests import ENDS_AT, is_buffered, is_event, run
 from functions.api.door.waiting import disconnected, woken_by
 from functions.api.topics.calls import TOPICS, Call

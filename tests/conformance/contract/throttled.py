@@ -9,9 +9,9 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from functions import access
 from functions.api import app
 from functions.api.context import assemble
-from functions.api.door import access
 from headrace.aws import aws_stores, region_of
 from headrace.errors import StoreThrottled
 from headrace.settings import Settings

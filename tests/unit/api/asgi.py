@@ -12,9 +12,9 @@ from urllib.parse import unquote
 
 from fastapi import FastAPI
 
+from functions.access import parse
 from functions.api.app import create_app
 from functions.api.context import Context, assemble
-from functions.api.door.access import parse
 from headrace.memory import memory_stores
 from headrace.objects.memory import MemoryObjects
 from headrace.settings import Settings

@@ -4,10 +4,9 @@ import hmac
 
 import pytest
 
-from functions.api.door import access
-from functions.api.door.access import AccessError
-from functions.api.door.entry import ALL, Grant, Scope
-from functions.api.door.errors import Forbidden, Unauthorized
+from functions import access
+from functions.access import ALL, AccessError, Grant, Scope
+from functions.refusals import Forbidden, Unauthorized
 from tests.unit.api.asgi import TEXT, Server
 
 
@@ -224,3 +223,20 @@ def test_what_keys_protect_is_private_to_caches() -> None:
     server = Server(KEYS)
     server("PUT", "/v1/stream/s", TEXT, b"x", key="all")
     assert server("GET", "/v1/stream/s", key="reader").headers["cache-control"] == "private, no-cache"
+
+
+def test_a_key_is_found_again_by_its_id_until_it_is_revoked() -> None:
+    keys = access.parse("one:read:mine.,two")
+    held = keys.grant("Bearer one")
+    assert keys.grant_of(held.key_id) == held
+    with pytest.raises(Unauthorized):
+        access.parse("two").grant_of(held.key_id)
+    with pytest.raises(Unauthorized):
+        keys.grant_of("")
+    assert access.parse("").grant_of(held.key_id) == Grant()
+
+
+def test_an_id_of_two_keys_is_that_of_none() -> None:
+    twins = {b"1": Grant(Scope.READ, key_id="12345678"), b"2": Grant(key_id="12345678")}
+    with pytest.raises(Unauthorized):
+        access.Access(twins).grant_of("12345678")

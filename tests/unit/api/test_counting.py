@@ -16,11 +16,11 @@ import mangum
 import pytest
 
 from functions import wiring
+from functions.access import Access
 from functions.api import context
 from functions.api.context import assemble
 from functions.api.door import background
 from functions.api.door.background import CountKeeper
-from functions.api.door.entry import Access
 from functions.api.door.streaming import __main__ as streaming
 from functions.api.door.streaming.runtime_api import Invocation, RuntimeApiError
 from headrace.clock import SystemClock, check_deadline

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
+from functions.access import Access, parse
 from functions.api.context import assemble
-from functions.api.door.access import parse
-from functions.api.door.entry import Access
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal

@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from functions.access import Access, parse
 from functions.api.context import assemble
-from functions.api.door.access import parse
-from functions.api.door.entry import Access
 from functions.api.streams.inspection import routes
 from functions.queue import MemoryQueue
 from functions.sealer.audit import sweep

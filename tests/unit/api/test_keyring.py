@@ -6,10 +6,9 @@ import threading
 
 import pytest
 
+from functions.access import Access, Keyring, check_exposure
 from functions.api.context import assemble
-from functions.api.door.access import Keyring, check_exposure
-from functions.api.door.entry import Access
-from functions.api.door.errors import Unauthorized
+from functions.refusals import Unauthorized
 from headrace.memory import memory_stores
 from headrace.settings import Settings
 from tests.support.clocks import ManualClock

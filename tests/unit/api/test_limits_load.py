@@ -16,9 +16,9 @@ import pytest
 import uvicorn
 from msgspec import structs
 
+from functions.access import Access
 from functions.api.context import assemble
 from functions.api.door import requests
-from functions.api.door.entry import Access
 from functions.api.door.requests import Load
 from functions.api.streams.records import PATH
 from functions.metrics import ApiMetric

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from functions.access import parse
 from functions.api.context import assemble
 from functions.api.door import requests
-from functions.api.door.access import parse
 from functions.metrics import ApiMetric, Meter
 from headrace.memory import memory_stores
 from headrace.settings import Settings

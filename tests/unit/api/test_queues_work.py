@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from functions.access import parse
 from functions.api.context import assemble
-from functions.api.door.access import parse
 from headrace.errors import Overloaded
 from headrace.settings import Settings
 from tests.unit.api.asgi import JSON, Server

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from functions.access import parse
 from functions.api.context import assemble
-from functions.api.door.access import parse
 from functions.api.door.requests import ENDS_AT
 from functions.api.topics import jobs, work
 from functions.api.topics.work import Holdings

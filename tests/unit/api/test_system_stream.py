@@ -14,8 +14,8 @@ from urllib.parse import quote
 import pytest
 from msgspec import structs
 
+from functions.access import Access
 from functions.api.context import assemble
-from functions.api.door.entry import Access
 from functions.api.streams.system import emitter
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from functions.access import parse
 from functions.api.context import assemble
-from functions.api.door.access import parse
 from headrace import instants
 from headrace.memory import memory_stores
 from headrace.queues.timings import COUNTERS

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from functions.access import parse
 from functions.api.context import assemble
-from functions.api.door.access import parse
 from headrace.settings import Settings
 from headrace.surfaces import COUNTED, SURFACES
 from tests.support.counting import Counted, counted_stores

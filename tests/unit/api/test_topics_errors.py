@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from functions.access import Access, parse
 from functions.api.context import assemble
-from functions.api.door.access import parse
-from functions.api.door.entry import Access
 from functions.api.door.errors import at_shutdown
 from functions.api.topics.calls import TOPICS
 from headrace.clock import check_deadline

@@ -14,8 +14,9 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from functions.access import Grant, Scope
 from functions.api.context import Context
-from functions.api.door.entry import Grant, Scope, grant_of
+from functions.api.door.entry import grant_of
 from functions.api.door.requests import Headers, query_of, run
 from functions.api.door.routes import add, serve
 from functions.api.streams.inspection import documents

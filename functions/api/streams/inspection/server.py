@@ -17,14 +17,15 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
 
+from functions.access import Scope
 from functions.api.context import OBJECT_STORE_TIMEOUT_S, Context
-from functions.api.door.entry import Scope, grant_of
-from functions.api.door.errors import Forbidden
+from functions.api.door.entry import grant_of
 from functions.api.door.requests import Load, capacity
 from functions.api.door.routes import serve
 from functions.api.streams.live import waiters
 from functions.api.streams.records import NO_STORE
 from functions.api.streams.system.emitter import Memory, measure_memory
+from functions.refusals import Forbidden
 from headrace import instants
 from headrace.json import jsontext
 from headrace.limits import GROUP_BYTES, GROUP_REQUESTS, QUEUE_BYTES, QUEUE_REQUESTS

@@ -1,4 +1,4 @@
-"""Bearer keys: their configuration, and how a running process learns of changed keys. `entry` checks what a key allows.
+"""Bearer keys: their configuration, what each allows, and how a running process learns of changed keys.
 
 The configuration is a comma-separated list of `key[:scopes[:prefixes]]`: scopes joined by `+` (empty: all), name
 prefixes joined by `|` (empty: any name). Only SHA-256 digests of keys are kept. With a malformed entry a process that is
@@ -12,15 +12,139 @@ because of a typo.
 
 from __future__ import annotations
 
+import enum
 import hashlib
+import hmac
 import logging
 import threading
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 
-from functions.api.door.entry import ALL, ANY_HOST, Access, Grant, Scope
-from functions.api.door.hosts import host_of, is_loopback
+from functions.hosts import check_sender, host_of, is_loopback
+from functions.refusals import Forbidden, Unauthorized
 from headrace.clock import Clock
 from headrace.errors import StoreError
+
+SCHEME = "bearer "
+
+
+class Scope(enum.Flag):
+    """The permissions that a key can have."""
+
+    READ = enum.auto()
+    WRITE = enum.auto()
+    DELETE = enum.auto()
+    ADMIN = enum.auto()
+
+
+ALL = Scope.READ | Scope.WRITE | Scope.DELETE | Scope.ADMIN
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the key of one request allows: scopes, and `prefixes` of names (none means any name). `key_id` is what logs
+    call the key; empty if no key is needed.
+    """
+
+    scopes: Scope = ALL
+    prefixes: tuple[str, ...] = ()
+    key_id: str = field(default="", compare=False)
+
+    def require(self, scope: Scope, name: str | None = None) -> None:
+        """Checks that the key has the scope, and allows `name` if one is given.
+
+        Raises:
+            Forbidden: it does not.
+        """
+        if scope not in self.scopes:
+            assert scope.name is not None
+            raise Forbidden(f"this key lacks the scope: {scope.name.lower()}")
+        if name is not None and self.prefixes and not name.startswith(self.prefixes):
+            raise Forbidden("this key may not touch this name")
+
+    def within(self, prefix: str) -> list[str]:
+        """Returns the prefixes to list, sorted, so that the result has those names with `prefix` that the key allows;
+        empty if it allows none. No prefix includes another.
+        """
+        if not self.prefixes:
+            return [prefix]
+        seen: list[str] = []
+        for own in sorted(self.prefixes):
+            both = own if own.startswith(prefix) else prefix if prefix.startswith(own) else None
+            if both is not None and not any(both.startswith(other) for other in seen):
+                seen.append(both)
+        return seen
+
+
+ANY_HOST = "*"
+
+
+class Access:
+    """The keys of a server. Without any keys, everything is allowed to everybody on this machine.
+
+    Args:
+        grants: what each key allows, by the key's SHA-256 digest.
+        hosts: the hosts that are obeyed beside loopback, in lower case; `ANY_HOST` stands for all.
+    """
+
+    def __init__(self, grants: dict[bytes, Grant], hosts: Collection[str] = ()) -> None:
+        self.grants = grants
+        self.hosts = frozenset(hosts)
+
+    @property
+    def restricted(self) -> bool:
+        """Whether requests need a key."""
+        return bool(self.grants)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the keys should be read again; never, since these keys don't change."""
+        return False
+
+    def refresh(self) -> None:
+        """Does nothing, since these keys don't change."""
+
+    def check_sender(self, host: str | None, origin: str | None) -> None:
+        """Checks that a request with these headers may be obeyed; with keys, any may. Raises Forbidden if it may not."""
+        if not self.grants and ANY_HOST not in self.hosts:
+            check_sender(host, origin, self.hosts)
+
+    def grant(self, authorization: str | None) -> Grant:
+        """Returns what the key in the `Authorization` header allows; everything, whatever the header, if the server has
+        no keys.
+
+        The digest is always compared with the digest of every key, so that the time taken does not reveal which one
+        matched.
+
+        Raises:
+            Unauthorized: the header is missing, has another scheme, or has an unknown key.
+        """
+        if not self.grants:
+            return Grant()
+        if authorization is None or authorization[: len(SCHEME)].lower() != SCHEME:
+            raise Unauthorized
+        presented = hashlib.sha256(authorization[len(SCHEME) :].encode()).digest()
+        found: Grant | None = None
+        for digest, grant in self.grants.items():
+            if hmac.compare_digest(digest, presented):
+                found = grant
+        if found is None:
+            raise Unauthorized
+        return found
+
+    def grant_of(self, key_id: str) -> Grant:
+        """Returns what the key with this id allows now, which was presented before; everything if the server has no keys.
+
+        Raises:
+            Unauthorized: there is no such key any more, or two have the id.
+        """
+        if not self.grants:
+            return Grant()
+        found = [grant for grant in self.grants.values() if grant.key_id == key_id]
+        if len(found) != 1:
+            raise Unauthorized
+        return found[0]
+
 
 # Of the key's SHA-256 digest: enough to tell keys apart, and too few to find one by.
 KEY_ID_DIGITS = 8
@@ -183,9 +307,17 @@ class Keyring(Access):
 
     def grant(self, authorization: str | None) -> Grant:
         """Returns what `Access` returns. Raises StoreError if the keys could not be read yet, besides Unauthorized."""
+        self._check_known()
+        return super().grant(authorization)
+
+    def grant_of(self, key_id: str) -> Grant:
+        """Returns what `Access` returns. Raises StoreError if the keys could not be read yet, besides Unauthorized."""
+        self._check_known()
+        return super().grant_of(key_id)
+
+    def _check_known(self) -> None:
         if not self._is_known:
             raise StoreError("the API keys could not be read yet: repeat the request")
-        return super().grant(authorization)
 
     def refresh(self) -> None:
         """Reads the keys, unless another thread is doing it; for the first keys it waits for that thread. If reading

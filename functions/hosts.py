@@ -11,7 +11,7 @@ import ipaddress
 import re
 from collections.abc import Collection
 
-from functions.api.door.errors import Forbidden
+from functions.refusals import Forbidden
 
 _AUTHORITY = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:/@\[\]]+?)\.?)(?::\d{1,5})?", re.ASCII)
 
