@@ -21,6 +21,8 @@ class Call(msgspec.Struct, frozen=True):
 
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
+API = "emulator"  # the id of the WebSocket API
+STAGE = "v0"
 
 
 PREFIX = "AKIAROLE"
@@ -164,6 +166,12 @@ def job_calls(method: str, path: str, body: bytes) -> list[Call]:
         case "DELETE", str():
             return [Call("emr-serverless:CancelJobRun", one)]
     return [Call("unknown", f"{method} {path}")]
+
+
+def connection_call(method: str, connection_id: str) -> Call:
+    """Returns what IAM must allow for a request to a connection of the WebSocket API."""
+    resource = f"{API}/{STAGE}/{method}/@connections/{connection_id}"
+    return Call("execute-api:ManageConnections", arn("execute-api", resource))
 
 
 def key_calls(call: Call, key: str) -> list[Call]:

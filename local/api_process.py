@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import socket
 from typing import Any
 
@@ -18,6 +19,8 @@ import orjson
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from local.connections import MAX_MESSAGE_BYTES
+from local.socket_door import SocketDoor
 from local.supervisor import exit_with_parent
 
 DRAIN_SECONDS = 1
@@ -47,15 +50,19 @@ def main(arguments: list[str] | None = None) -> None:
     door.add_argument("--listen-fd", type=int, help="an inherited socket")
     door.add_argument("--port", type=int, help="a port of loopback")
     parser.add_argument("--app", required=True)
+    parser.add_argument("--sockets", help="the function behind the WebSocket API, whose sockets this process holds")
     parser.add_argument("--log-level", default="info")
     options = parser.parse_args(arguments)
     exit_with_parent()
     app = load_app(options.app)
+    if options.sockets:
+        app = SocketDoor(app, options.sockets, os.environ["AWS_ENDPOINT_URL"])
     config = uvicorn.Config(
         app,
         loop="uvloop",
         http=EnvelopeProtocol,
-        ws="none",
+        ws="websockets-sansio" if options.sockets else "none",
+        ws_max_size=MAX_MESSAGE_BYTES,
         lifespan="auto",
         access_log=False,
         log_level=options.log_level,

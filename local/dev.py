@@ -136,6 +136,9 @@ pages of other sites that a browser here may show (403). Obey one more host, kno
     "--template", hidden=True, default=TEMPLATE_PATH, type=click.Path(path_type=Path), help="A CDK template."
 )
 @click.option("--app", hidden=True, envvar="HEADRACE_DEV_APP", default="functions.api.app:create_app")
+@click.option(
+    "--sockets", hidden=True, envvar="HEADRACE_DEV_SOCKETS", default="functions.api.sockets.handler.handler"
+)
 def command(**options: Any) -> None:
     """Runs the emulator until Ctrl-C, SIGTERM, or the end of a child."""
     # Not needed for `--help`.

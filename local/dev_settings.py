@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cli.units import format_duration
-from functions.api.door.access import AccessError, parse_hosts
-from functions.api.door.hosts import is_loopback
+from functions.access import AccessError, parse_hosts
+from functions.hosts import is_loopback
 from functions.metrics import METRICS_FILE
 from headrace.settings import Settings, SettingsError, UnsafeTrimAge
 
@@ -49,6 +49,7 @@ class DevSettings:
     api_processes: int
     template: Path
     app: str
+    sockets: str
     log_level: str
     seed: int
     function_url: bool = False
@@ -79,6 +80,7 @@ class DevSettings:
             api_processes=options["api_processes"],
             template=options["template"],
             app=options["app"],
+            sockets=options["sockets"],
             log_level=options["log_level"],
             seed=options["seed"],
             function_url=options.get("function_url", False),

@@ -220,6 +220,7 @@ class Emulator:
         self, name: str, door: list[str], environment: dict[str, str], fds: Sequence[int] = ()
     ) -> None:
         arguments = ["local.api_process", *door, "--app", self._settings.app]
+        arguments += ["--sockets", self._settings.sockets]
         arguments += ["--log-level", self._settings.log_level]
         self._supervisor.start(name, arguments, environment, fds=fds, replaceable=True)
 

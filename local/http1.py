@@ -38,14 +38,20 @@ class Head:
         version = self.start[0] if self.start[0].startswith(b"HTTP/") else self.start[2]
         return b"close" in options or (version == b"HTTP/1.0" and b"keep-alive" not in options)
 
+    def wants_upgrade(self) -> bool:
+        """Returns whether the connection is to become one of another protocol."""
+        return b"upgrade" in (self.get(b"connection") or b"").lower() and self.get(b"upgrade") is not None
+
     def forwarded(self, *, start: tuple[bytes, bytes, bytes] | None = None, close: bool = False) -> bytes:
         """Returns the head to send to the next hop: the headers unchanged and in order, without those that concern one
-        connection; `start` replaces the start line, and `close` adds `Connection: close`.
+        connection, but for an upgrade; `start` replaces the start line, and `close` adds `Connection: close`.
         """
         lines = [b" ".join(part for part in start or self.start)]
         lines += [name + b": " + value for name, value in self.headers if name.lower() not in _HOP_BY_HOP]
         if close:
             lines.append(b"Connection: close")
+        elif self.wants_upgrade():
+            lines.append(b"Connection: Upgrade")
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
 

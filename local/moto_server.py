@@ -27,7 +27,7 @@ from xml.sax.saxutils import escape
 import uvicorn
 from botocore.exceptions import ClientError
 
-from local import access, moto_hardening
+from local import access, connections, moto_hardening
 from local.access import AccessDoor
 from local.access_calls import Call, call_of_absence, json_calls, object_calls
 from local.supervisor import exit_with_parent
@@ -69,15 +69,29 @@ class MotoApp:
         }
         self._s3 = S3Response
         self._door = door
+        self._connections = connections.Connections()
         _stop_moto_from_waiting()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serves one request (ASGI `http`). A request that breaks off before its end is not executed, as on AWS."""
+        """Serves one request (ASGI `http`), or a socket of an API process. A request that breaks off before its end is
+        not executed, as on AWS.
+        """
+        if scope["type"] == "websocket":
+            sent = {name: value.decode("latin-1") for name, value in scope["headers"]}
+            if access.is_foreign(sent.get(b"host", ""), sent.get(b"origin")):
+                await receive()
+                await send({"type": "websocket.close"})
+            else:
+                await self._connections.attach(scope, receive, send)
+            return
         body = await _body(receive)
         if body is None:
             return
         environ = _environ(scope, body)
-        status, headers, body = self._refusal(environ, body) or await self._answer_in_time(environ)
+        answer = self._refusal(environ, body)
+        if answer is None and scope["path"].startswith(connections.PATH):
+            answer = await self._connections.answer(scope["method"], scope["path"], body)
+        status, headers, body = answer or await self._answer_in_time(environ)
         if status == 404 and _is_for_objects(environ):
             status, headers, body = self._refusal_of_absence(environ) or (status, headers, body)
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -152,6 +166,8 @@ def _is_for_objects(environ: dict[str, Any]) -> bool:
 
 def _calls(environ: dict[str, Any], body: bytes) -> list[Call]:
     """Returns the calls for which IAM decides whether the request is allowed."""
+    if environ["PATH_INFO"].startswith(connections.PATH):
+        return connections.calls(environ["REQUEST_METHOD"], environ["PATH_INFO"])
     if _is_for_objects(environ):
         headers = {
             name[5:].replace("_", "-").lower(): value for name, value in environ.items() if name[:5] == "HTTP_"
@@ -309,6 +325,8 @@ def main(arguments: list[str] | None = None) -> None:
         app,
         loop="uvloop",
         http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=connections.MAX_MESSAGE_BYTES,
         lifespan="off",
         access_log=False,
         log_level="warning",

@@ -5,7 +5,8 @@
 On one kept-alive connection, too, each request goes to the next process, so that a client can't rely on what one
 process remembers. A process that can't be reached is skipped, since nothing was sent to it. If a process dies during a
 request, the client gets a 502 and can't know the outcome. Bytes pass unchanged: the path is not decoded, headers keep
-their case, bodies stream in both directions, and when a client disconnects, the API process sees that.
+their case, bodies stream in both directions, and when a client disconnects, the API process sees that. A connection that
+is upgraded, to a WebSocket, stays with its process.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ PIECE_BYTES = 64 * 1024
 CONNECT_SECONDS = 5
 IDLE_CONNECTIONS = 64
 OVERTAKEN_SECONDS = 0.05
+_SWITCHING = 101  # from here on the connection speaks another protocol
 
 _LOST = (ConnectionError, asyncio.IncompleteReadError, TimeoutError, OSError)
 
@@ -178,6 +180,11 @@ class Proxy:
                 # Beside the answer, which may come first: 100 Continue, or a refusal of what is still on its way.
                 upload = asyncio.get_running_loop().create_task(_relay(client, server, length))
             answer = await self._final_head(client, server)
+            if http1.status_of(answer) == _SWITCHING:
+                answering = True
+                await client.send(answer.forwarded())
+                await _tunnel(client, server)
+                return False
             uploaded = upload is None or await _ends_soon(upload)
             answer_length = http1.response_length(answer, method)
             old_client = head.start[2] == b"HTTP/1.0"
@@ -219,7 +226,7 @@ class Proxy:
             answer = await server.head()
             if answer is None:
                 raise ConnectionResetError("closed before an answer")
-            if http1.status_of(answer) >= 200 or http1.status_of(answer) == 101:
+            if http1.status_of(answer) >= 200 or http1.status_of(answer) == _SWITCHING:
                 return answer
             await client.send(answer.forwarded())
 
@@ -248,6 +255,17 @@ async def _relay(source: Connection, target: Connection, length: Length) -> None
             await target.send(piece)
     else:
         await _relay_bytes(source, target, length)
+
+
+async def _tunnel(client: Connection, server: Connection) -> None:
+    """Copies bytes in both directions until one side closes."""
+    ways = [asyncio.ensure_future(_relay(*way, http1.UNTIL_CLOSE)) for way in ((client, server), (server, client))]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
 
 
 async def _relay_bytes(source: Connection, target: Connection, count: int) -> None:

@@ -7,6 +7,8 @@ import json
 import os
 from typing import Any
 
+from local.environment import client
+
 # Paths whose client left before the answer ended, in this process.
 _left: list[str] = []
 
@@ -97,3 +99,32 @@ async def _events(receive: Any, send: Any) -> None:
 async def _until_disconnect(receive: Any) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+# What `sockets` was told of sockets that ended, in this process.
+_ended: list[Any] = []
+
+
+def sockets(event: Any, context: Any) -> Any:
+    """Stands in for the function behind the WebSocket API: does what the message says, and answers with the event."""
+    about = event["requestContext"]
+    if about["routeKey"] == "$connect":
+        return {"statusCode": int(event["headers"].get("x-status", "200"))}
+    if about["routeKey"] == "$disconnect":
+        _ended.append(about["disconnectStatusCode"])
+        return {"statusCode": 200}
+    word, _, rest = event["body"].partition(" ")
+    if word == "post":
+        connection, _, text = rest.partition(" ")
+        post(os.environ["AWS_ENDPOINT_URL"], connection or about["connectionId"], text)
+    elif word == "silent":
+        return {"statusCode": 200}
+    elif word == "fail":
+        raise RuntimeError("as asked")
+    shown = {"event": event, "pid": os.getpid(), "ended": _ended, "left_ms": context.get_remaining_time_in_millis()}
+    return {"statusCode": 200, "body": json.dumps(shown)}
+
+
+def post(endpoint: str, connection: str, text: str) -> None:
+    """Sends a message to a client, as the relay does."""
+    client("apigatewaymanagementapi", endpoint).post_to_connection(ConnectionId=connection, Data=text.encode())

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.units import format_duration, parse_bytes, parse_duration_ms
-from functions.api.door.hosts import is_loopback
+from functions.hosts import is_loopback
 from local.dev import command
 from local.dev_settings import DevSettings, InvalidSettings
 
@@ -21,6 +21,7 @@ def settings(environ: dict[str, str] | None = None, **options: Any) -> DevSettin
         "api_processes": 1,
         "template": Path("t"),
         "app": "a:b",
+        "sockets": "a.b",
         "log_level": "info",
         "seed": 0,
         "cold": False,
