@@ -20,6 +20,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
+from headrace.subscriptions.delivery import ATTEMPT_MS, Delivered
 from headrace.subscriptions.errors import AlreadyClaimed, Fenced, TokenInvalid
 from headrace.subscriptions.values import (
     MAX_LINKS,
@@ -32,7 +33,6 @@ from headrace.subscriptions.values import (
     digest,
 )
 
-CALL_TIMEOUT_MS = 10_000  # of one webhook call
 _CALL_SPARE_MS = 5_000  # the rest of what an attempt does
 _MAX_RETRY_MS = 60_000
 _JITTER = 0.2
@@ -49,23 +49,11 @@ class Outcome(enum.Enum):
     FAILED = enum.auto()
 
 
-class _Answer(msgspec.Struct):
-    done: bool = False
-
-
-_answers = msgspec.json.Decoder(_Answer)
-
-
-def outcome_of(status: int, body: bytes) -> Outcome:
-    """Returns what an answer means: any 2xx accepts the wake, and says that it is done if its body is a JSON object with
-    `done` exactly true. Everything else is a failure, also `status` 0, for no answer.
-    """
-    if not 200 <= status < 300:
+def outcome_of(delivered: Delivered) -> Outcome:
+    """Returns what an answer means: any 2xx accepts the wake. Everything else is a failure, also no answer."""
+    if not delivered.is_accepted:
         return Outcome.FAILED
-    try:
-        return Outcome.DONE if _answers.decode(body).done else Outcome.ACCEPTED
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return Outcome.ACCEPTED
+    return Outcome.DONE if delivered.done else Outcome.ACCEPTED
 
 
 def retry_ms(failures: int, jitter: float) -> int:
@@ -129,7 +117,7 @@ def begin_call(sub: Subscription, token: str, now_ms: int) -> Subscription:
         stage="sending",
         attempts=wake.attempts + 1,
         began_ms=now_ms,
-        until_ms=now_ms + CALL_TIMEOUT_MS + _CALL_SPARE_MS,
+        until_ms=now_ms + ATTEMPT_MS + _CALL_SPARE_MS,
     )
     return _with_token(replace(sub, wake=sending), token)
 
