@@ -48,6 +48,7 @@ from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.tables.dynamodb import Store
 from headrace.tables.dynamodb_catalog import DynamoCatalog
+from headrace.tables.follows import DynamoFollows
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.sessions import DynamoSessions
 from headrace.tables.watermarks import DynamoWatermarks
@@ -266,6 +267,7 @@ def aws_calls() -> dict[str, dict[str, int]]:
             DynamoCatalog(store, tables["catalog"]),
             DynamoWatermarks(store, tables["watermarks"]),
             DynamoProducers(store, tables["producers"]),
+            DynamoFollows(store, tables),
             DynamoSessions(store, tables),
             S3Objects(settings.bucket, client),
             settings,

@@ -16,6 +16,7 @@ from headrace.settings import Settings
 from headrace.surfaces import COUNTED, SURFACES, find_dead
 from headrace.tables.dynamodb import Store
 from headrace.tables.dynamodb_catalog import DynamoCatalog
+from headrace.tables.follows import DynamoFollows
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.sessions import DynamoSessions
 from headrace.tables.watermarks import DynamoWatermarks
@@ -39,7 +40,7 @@ def aws_stores(
     damaged: Callable[[], None] = lambda: None,
     fast: bool = False,
 ) -> Stores:
-    """Opens the five tables and the bucket that `settings` name.
+    """Opens the tables and the bucket that `settings` name.
 
     Args:
         dynamodb_timeout_s: timeout of one call. botocore tries it once, because the commit protocol retries itself.
@@ -59,6 +60,7 @@ def aws_stores(
         catalog=DynamoCatalog(store, tables["catalog"], damaged),
         watermarks=DynamoWatermarks(store, tables["watermarks"]),
         producers=DynamoProducers(store, tables["producers"]),
+        follows=DynamoFollows(store, tables),
         sessions=DynamoSessions(store, tables),
         objects=S3Objects(settings.bucket, client, fast=objects),
         settings=settings,

@@ -42,6 +42,7 @@ def memory_stores(
         catalog=tables.catalog,
         watermarks=tables.watermarks,
         producers=tables.producers,
+        follows=tables.follows,
         sessions=tables.sessions,
         objects=objects if objects is not None else MemoryObjects(),
         settings=settings or Settings(),

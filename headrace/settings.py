@@ -22,6 +22,7 @@ SETTING_OF_OUTPUT = {
     "CatalogTableName": "HEADRACE_CATALOG_TABLE",
     "WatermarksTableName": "HEADRACE_WATERMARKS_TABLE",
     "ProducersTableName": "HEADRACE_PRODUCERS_TABLE",
+    "FollowsTableName": "HEADRACE_FOLLOWS_TABLE",
     "SessionsTableName": "HEADRACE_SESSIONS_TABLE",
     "JobsTableName": "HEADRACE_JOBS_TABLE",
     "BucketName": "HEADRACE_BUCKET",
@@ -106,6 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     catalog_table: str = ""
     watermarks_table: str = ""
     producers_table: str = ""
+    follows_table: str = ""
     sessions_table: str = ""
     jobs_table: str = ""
     bucket: str = ""

@@ -57,6 +57,7 @@ class DataStack(Stack):
             "CatalogTableName": self.tables.catalog.table_name,
             "WatermarksTableName": self.tables.watermarks.table_name,
             "ProducersTableName": self.tables.producers.table_name,
+            "FollowsTableName": self.tables.follows.table_name,
             "SessionsTableName": self.tables.sessions.table_name,
             "JobsTableName": self.tables.jobs.table_name,
             "BucketName": self.bucket.bucket_name,

@@ -62,8 +62,12 @@ def api_statements(
         # An expiry commits only if the last touch is unchanged.
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "ConditionCheckItem"]),
         _on_table("Producers", tables.producers, ["GetItem", "PutItem"]),
-        # Counters of what is limited, slots of open streams, and read clocks.
-        _on_table("Sessions", tables.sessions, ["Query", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem"]),
+        # Who must hear of a log's appends: each row by itself, or with an entry of its log.
+        _on_table("Follows", tables.follows, ["GetItem", "Query", "PutItem", "DeleteItem"]),
+        # Counters of what is limited, what lasts for a while (slots, sessions, bells), and read clocks.
+        _on_table(
+            "Sessions", tables.sessions, ["GetItem", "Query", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem"]
+        ),
         _on_index("SessionsExpiry", tables.sessions, EXPIRY_INDEX),
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("SpillPayloads", bucket, ["PutObject"], SPILLED_OBJECTS),
@@ -98,6 +102,7 @@ def sealer_statements(
         _on_index("CatalogExpiry", tables.catalog, EXPIRY_INDEX),
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"]),
         _on_table("Producers", tables.producers, ["Query", "BatchWriteItem"]),
+        _on_table("Follows", tables.follows, ["Query", "BatchWriteItem"]),
         # It frees what has ended: names that are counted, slots whose deadline has passed, read clocks.
         _on_table("Sessions", tables.sessions, ["UpdateItem", "DeleteItem"]),
         _on_index("SessionsExpiry", tables.sessions, EXPIRY_INDEX),

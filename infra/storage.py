@@ -77,11 +77,25 @@ class Tables(Construct):
             # Unix seconds, as DynamoDB wants it.
             time_to_live_attribute="expires_at",
         )
+        self.follows = self._table(
+            "Follows",
+            partition_key=_text("log_id"),
+            sort_key=_text("id"),
+            # Of followers that last for a while. The others are counted in the state of their log.
+            time_to_live_attribute="expires_at",
+        )
+        self.follows.add_global_secondary_index(
+            index_name=DUE_INDEX,
+            partition_key=_text("due_shard"),
+            sort_key=_number("due_ms"),
+            # Who visits a follower must know all of it.
+            projection_type=dynamodb.ProjectionType.ALL,
+        )
         self.sessions = self._table(
             "Sessions",
             partition_key=_text("id"),
             sort_key=_text("part"),
-            # Of read clocks. Rows that are counted have none: they go together with their counts.
+            # Rows that are counted have none: they go together with their counts.
             time_to_live_attribute="expires_at",
         )
         self.sessions.add_global_secondary_index(
@@ -103,7 +117,7 @@ class Tables(Construct):
     @property
     def all(self) -> tuple[dynamodb.Table, ...]:
         """Returns every table, in the order of their declaration."""
-        return (self.wal, self.catalog, self.watermarks, self.producers, self.sessions, self.jobs)
+        return (self.wal, self.catalog, self.watermarks, self.producers, self.follows, self.sessions, self.jobs)
 
     def _table(
         self,

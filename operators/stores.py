@@ -25,7 +25,15 @@ if TYPE_CHECKING:  # half a second that `--help` need not wait for
 
 _TIMEOUT_S = 20.0  # no request waits for this
 _THREADS = 32
-_NEEDED = ("wal_table", "catalog_table", "watermarks_table", "producers_table", "sessions_table", "bucket")
+_NEEDED = (
+    "wal_table",
+    "catalog_table",
+    "watermarks_table",
+    "producers_table",
+    "follows_table",
+    "sessions_table",
+    "bucket",
+)
 
 EXIT_CODES = "\b\nExit codes: 0 clean, 1 findings or a log refused, 2 wrong usage, 3 AWS does not answer."
 

@@ -123,7 +123,7 @@ def _remove(parts: Context, config: LogConfig, newest: Entry) -> bool:
             raise StoreError(f"watermark moved during a purge: log_id={log_id}")
     if not _remove_entries(parts, newest) or not _remove_objects(parts, log_id):
         return False
-    tables: list[SurfaceTable] = [stores.producers, stores.sessions, *stores.tables.values()]
+    tables: list[SurfaceTable] = [stores.producers, stores.follows, stores.sessions, *stores.tables.values()]
     if not all(table.purge(log_id) for table in tables):
         return False
     for note in (SURFACE_NOTE, SEALER_NOTE):

@@ -15,6 +15,7 @@ from headrace.objects import Objects
 from headrace.settings import Settings
 from headrace.tables.catalog import Catalog, MarkEnded, Row
 from headrace.tables.counters import freed
+from headrace.tables.follows import Follows
 from headrace.tables.producers import Producers
 from headrace.tables.sessions import Sessions
 from headrace.tables.watermarks import Watermarks
@@ -46,6 +47,7 @@ class Stores:
     catalog: Catalog
     watermarks: Watermarks
     producers: Producers
+    follows: Follows
     sessions: Sessions
     objects: Objects
     settings: Settings

@@ -254,6 +254,7 @@ _Content = TypedDict(
     "_Content",
     {
         "Item": _Attributes | None,
+        "Attributes": _Attributes,
         "Items": list[_Attributes],
         "LastEvaluatedKey": _Attributes,
         "UnprocessedItems": dict[str, Any],

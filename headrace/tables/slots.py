@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from headrace.errors import LimitReached, StoreThrottled
 from headrace.tables.counters import SHARDS, free_shard
-from headrace.tables.sessions import Sessions, Slot, freeing, taking
+from headrace.tables.parts import Part, taking
+from headrace.tables.sessions import Sessions
 
 _TRIES = 8
 _FREED_AT_ONCE = 200  # by one request; the sweep frees more
@@ -32,40 +35,35 @@ class Limit(NamedTuple):
     most: int
 
 
-def take(sessions: Sessions, slot_id: str, limits: Sequence[Limit], expires_ms: int, now_ms: int) -> Slot | None:
-    """Takes a slot. Returns None if there is no limit to count against; then nothing is written.
+def take(sessions: Sessions, new: Part, limits: Sequence[Limit], now_ms: int) -> Part | None:
+    """Takes a slot: writes a row and counts it. Returns the row. Returns None if there is no limit to count against; then
+    nothing is written.
 
     Args:
-        slot_id: a new random id.
-        expires_ms: when the slot may be freed by anyone.
+        new: the row, with a new random id, and the time when it may be freed by anyone.
 
     Raises:
         LimitReached: no slot is free.
         StoreThrottled: others kept changing the counters; nothing was written.
-        StoreTimeout: the slot may be taken, until `expires_ms`.
+        StoreTimeout: the slot may be taken, until its deadline.
     """
     limits = [limit for limit in limits if limit.most]
     if not limits:
         return None
     mosts = {limit.what: limit.most for limit in limits}
-    first = [sum(slot_id.encode()) % min(SHARDS, limit.most) for limit in limits]
+    first = [sum(new.id.encode()) % min(SHARDS, limit.most) for limit in limits]
     shards = first
     for attempt in range(_TRIES):
-        slot = Slot(slot_id, expires_ms, tuple(zip(mosts, shards, strict=True)))
+        slot = replace(new, counts=tuple(zip(mosts, shards, strict=True)))
         try:
             if sessions.commit(taking(slot, mosts)) is None:
-                return slot
+                return replace(slot, version=1)
         except StoreThrottled:
             if attempt == _TRIES - 1:
                 raise
         first = [(shard + 1) % SHARDS for shard in first]
         shards = _free_shards(sessions, limits, first, now_ms)
     raise StoreThrottled(f"others keep taking slots: tries={_TRIES}")
-
-
-def free(sessions: Sessions, slot: Slot) -> bool:
-    """Frees a slot. Returns False if it was freed before."""
-    return sessions.commit(freeing(slot)) is None
 
 
 def free_expired(sessions: Sessions, now_ms: int, most: int) -> int:
@@ -75,7 +73,7 @@ def free_expired(sessions: Sessions, now_ms: int, most: int) -> int:
     freed = 0
     for slot in sessions.expired(now_ms):
         try:
-            freed += free(sessions, slot)
+            freed += sessions.drop_part(slot)
         except StoreThrottled:
             continue
         if freed >= most:

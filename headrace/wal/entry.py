@@ -8,8 +8,8 @@ digit of the log id), `committed` N (range).
 
 Attributes of an item: `kind` S, `count` N, `ids` S (comma separated), `prev` N, `prev_id` S, `prev_committed` N,
 `prev_bytes` N, `committed` N (ms), `state` S (JSON of LogState), and where they apply `payload` B or `payload_key` S,
-`times` S (JSON runs), `config` S (JSON of LogConfig), `purge_shard` S (until the log is purged). `v` N is the version of
-this layout.
+`times` S (JSON runs), `config` S (JSON of LogConfig), `purge_shard` S (until the log is purged), `relay` N 1 (somebody may
+follow the log: the filter by which the relay gets the entry from the stream). `v` N is the version of this layout.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ def entry_item(entry: Entry) -> Item:
         item["times"] = s(_encode(entry.times).decode())
     if entry.config is not None:
         item["config"] = s(_encode(entry.config).decode())
+    if entry.state.is_followed(entry.committed_ms):
+        item["relay"] = n(1)
     if entry.state.is_purgeable:
         item["purge_shard"] = s(entry.log_id[0])
     return item

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace.tables import catalog as catalogs
+from headrace.tables import follows
 from headrace.tables import producers as producer_rows
 from headrace.tables import watermarks as marks
 from headrace.tables.counters import TABLE as SESSIONS
@@ -36,12 +37,14 @@ class MemoryWal:
         self.catalog = MemoryCatalog(self.lock)
         self.watermarks = marks.MemoryWatermarks(self.lock)
         self.producers = producer_rows.MemoryProducers(self.lock)
+        self.follows = follows.MemoryFollows(self.lock)
         self.sessions = MemorySessions(self.lock)
         self.tables: dict[str, Any] = {
             TABLE: self,
             catalogs.TABLE: self.catalog,
             marks.TABLE: self.watermarks,
             producer_rows.TABLE: self.producers,
+            follows.TABLE: self.follows,
             SESSIONS: self.sessions,
             **self.more,
         }

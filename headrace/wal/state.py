@@ -165,6 +165,9 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
         total_bytes: logical bytes of all records of this log, without those that a fork inherits.
         floor: offset of the first record that can be read; those below it are gone for good. It never falls.
         ended: how the log ended; empty while it lives.
+        followers: number of those that hear of every append, and stay until they are removed: routers, subscriptions.
+            Their rows are in the table `follows`.
+        followed_ms: until when others may hear of appends that last for a while, in epoch milliseconds.
         forks: number of living forks that read from this log.
         holds_source: whether this log is a fork that its source still counts in `forks`.
         producers: the producers that wrote last, newest last.
@@ -180,6 +183,8 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
     total_bytes: int = 0
     floor: int = 0
     ended: Literal["", "deleted", "expired"] = ""
+    followers: int = 0
+    followed_ms: int = 0
     forks: int = 0
     holds_source: bool = False
     producers: tuple[Producer, ...] = ()
@@ -192,6 +197,10 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_purgeable(self) -> bool:
         """Whether the log has ended and no fork reads from it, so that all of it may go."""
         return bool(self.ended) and not self.forks
+
+    def is_followed(self, now_ms: int) -> bool:
+        """Returns whether somebody may follow the log at this time, and so must hear of an append."""
+        return bool(self.followers) or self.followed_ms > now_ms
 
     @property
     def is_final(self) -> bool:

@@ -11,6 +11,7 @@ from headrace.memory import memory_stores
 from headrace.tables.catalog import Catalog
 from headrace.tables.dynamodb import Store
 from headrace.tables.dynamodb_catalog import DynamoCatalog
+from headrace.tables.follows import DynamoFollows, Follows
 from headrace.tables.producers import DynamoProducers, Producers
 from headrace.tables.sessions import DynamoSessions, Sessions
 from headrace.tables.watermarks import DynamoWatermarks, Watermarks
@@ -26,13 +27,14 @@ class Ports(NamedTuple):
     catalog: Catalog
     watermarks: Watermarks
     producers: Producers
+    follows: Follows
     sessions: Sessions
 
 
 def memory_ports() -> Ports:
     """In memory."""
     stores = memory_stores()
-    return Ports(stores.wal, stores.catalog, stores.watermarks, stores.producers, stores.sessions)
+    return Ports(stores.wal, stores.catalog, stores.watermarks, stores.producers, stores.follows, stores.sessions)
 
 
 def dynamodb_ports(store: Store, damaged: Callable[[], None] = lambda: None) -> Ports:
@@ -43,6 +45,7 @@ def dynamodb_ports(store: Store, damaged: Callable[[], None] = lambda: None) -> 
         DynamoCatalog(store, tables["catalog"], damaged),
         DynamoWatermarks(store, tables["watermarks"]),
         DynamoProducers(store, tables["producers"]),
+        DynamoFollows(store, tables),
         DynamoSessions(store, tables),
     )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from dataclasses import replace
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from headrace.errors import LimitReached
+from headrace.errors import LimitReached, StoreTimeout
 from headrace.memory import memory_stores
 from headrace.tables.catalog import MarkEnded, PutRow, Row
 from headrace.tables.counters import (
@@ -23,8 +25,9 @@ from headrace.tables.counters import (
 )
 from headrace.tables.dynamodb import Store
 from headrace.tables.items import n, s
-from headrace.tables.sessions import CLOCK_KEPT_S, DropSlot, DynamoSessions, PutSlot, Slot, freeing, taking
-from headrace.tables.slots import Limit, free, free_expired, take
+from headrace.tables.parts import SLOT, DropPart, Part, PutPart, freeing, taking
+from headrace.tables.sessions import CLOCK_KEPT_S, DynamoSessions
+from headrace.tables.slots import Limit, free_expired, take
 from headrace.wal import Committed, GuardRefused
 from headrace.wal.state import LogConfig, LogState
 from tests.contract.conftest import Ports
@@ -157,11 +160,12 @@ def test_a_row_that_was_marked_meanwhile_leaves_no_place(ports: Ports) -> None:
 
 
 def test_stores_free_the_names_of_counted_surfaces_only(ports: Ports) -> None:
-    stores = replace(memory_stores(), catalog=ports.catalog, sessions=ports.sessions, counted=frozenset({"topics"}))
+    stores = memory_stores(counted=frozenset({"topics"}))
+    stores = dataclasses.replace(stores, catalog=ports.catalog, sessions=ports.sessions)
     log, name = log_id(), log_id()
     ports.wal.commit(first_entry(log), [PutRow(row(name, log), None)])
     before = held(ports, "topics")
-    replace(stores, counted=frozenset[str]()).mark_ended(row(name, "another"), None)
+    dataclasses.replace(stores, counted=frozenset[str]()).mark_ended(row(name, "another"), None)
     stores.mark_ended(row(name, "another"), None)
     assert held(ports, "topics") == before
     stores.mark_ended(row(name, log), None)
@@ -174,6 +178,10 @@ def test_stores_free_the_names_of_counted_surfaces_only(ports: Ports) -> None:
 # Slots.
 
 
+def slot(expires_ms: int = 5_000) -> Part:
+    return Part(SLOT, log_id(), expires_ms=expires_ms)
+
+
 def limits(most: int, of_key: int = 0, what: str = "") -> tuple[str, list[Limit]]:
     what = what or log_id()
     return what, [Limit("max_all", what, most), Limit("max_of_key", f"{what}/k", of_key)]
@@ -181,42 +189,42 @@ def limits(most: int, of_key: int = 0, what: str = "") -> tuple[str, list[Limit]
 
 def test_a_slot_is_counted_where_it_is_limited_and_freed_once(ports: Ports) -> None:
     what, both = limits(100, 10)
-    slot = take(ports.sessions, log_id(), both, 5_000, 0)
-    assert slot is not None
+    taken = take(ports.sessions, slot(5_000), both, 0)
+    assert taken is not None
     assert [held(ports, one) for one in (what, f"{what}/k")] == [1, 1]
-    assert free(ports.sessions, slot)
-    assert not free(ports.sessions, slot)
+    assert ports.sessions.drop_part(taken)
+    assert not ports.sessions.drop_part(taken)
     assert [held(ports, one) for one in (what, f"{what}/k")] == [0, 0]
     what, only = limits(0, 10)
-    take(ports.sessions, log_id(), only, 5_000, 0)
+    take(ports.sessions, slot(5_000), only, 0)
     assert [held(ports, one) for one in (what, f"{what}/k")] == [0, 1]
-    assert take(ports.sessions, log_id(), limits(0)[1], 5_000, 0) is None
+    assert take(ports.sessions, slot(5_000), limits(0)[1], 0) is None
 
 
 @pytest.mark.parametrize(("most", "of_key", "named"), [(3, 100, "max_all"), (100, 3, "max_of_key")])
 def test_no_more_slots_than_the_least_limit(ports: Ports, most: int, of_key: int, named: str) -> None:
     what, both = limits(most, of_key)
-    slots = [take(ports.sessions, log_id(), both, 5_000, 0) for _ in range(3)]
+    slots = [take(ports.sessions, slot(5_000), both, 0) for _ in range(3)]
     with pytest.raises(LimitReached) as raised:
-        take(ports.sessions, log_id(), both, 5_000, 0)
+        take(ports.sessions, slot(5_000), both, 0)
     assert raised.value.detail == {"limit": named, "max": 3}
     assert [held(ports, one) for one in (what, f"{what}/k")] == [3, 3]
     assert slots[0] is not None
-    free(ports.sessions, slots[0])
-    assert take(ports.sessions, log_id(), both, 5_000, 0) is not None
+    ports.sessions.drop_part(slots[0])
+    assert take(ports.sessions, slot(5_000), both, 0) is not None
 
 
 def test_expired_slots_are_freed_before_anyone_is_turned_away(ports: Ports) -> None:
     what, both = limits(2, 2)
-    slots = [take(ports.sessions, log_id(), both, 5_000 + number, 0) for number in range(2)]
+    slots = [take(ports.sessions, slot(5_000 + number), both, 0) for number in range(2)]
     with pytest.raises(LimitReached):
-        take(ports.sessions, log_id(), both, 9_000, 4_999)
-    assert take(ports.sessions, log_id(), both, 9_000, 5_000) is not None
+        take(ports.sessions, slot(9_000), both, 4_999)
+    assert take(ports.sessions, slot(9_000), both, 5_000) is not None
     assert held(ports, what) == 2
     first, second = slots
     assert first is not None and second is not None
-    assert not free(ports.sessions, first), "its process wakes up late, and frees nothing twice"
-    assert free(ports.sessions, second)
+    assert not ports.sessions.drop_part(first), "its process wakes up late, and frees nothing twice"
+    assert ports.sessions.drop_part(second)
     assert held(ports, what) == 1
 
 
@@ -224,7 +232,7 @@ def test_the_sweep_frees_what_has_expired_with_its_counts(ports: Ports) -> None:
     free_expired(ports.sessions, 10**9, 1_000)
     what, both = limits(100, 100)
     for number in range(6):
-        take(ports.sessions, log_id(), both, 1_000 + number, 0)
+        take(ports.sessions, slot(1_000 + number), both, 0)
     assert free_expired(ports.sessions, 1_002, 2) == 2
     assert free_expired(ports.sessions, 1_002, 100) == 1
     assert [held(ports, one) for one in (what, f"{what}/k")] == [3, 3]
@@ -232,7 +240,8 @@ def test_the_sweep_frees_what_has_expired_with_its_counts(ports: Ports) -> None:
 
 
 def test_nothing_that_is_counted_is_removed_by_the_store_itself() -> None:
-    rows = (PutSlot(Slot(log_id(), 5_000, ())), Count("c", 1, 16, 0), Count("c", -1, 0, 0), SetShard("c", 0, 1, 2))
+    counted = Part(SLOT, log_id(), expires_ms=5_000, counts=(("c", 0),))
+    rows = (PutPart(counted), Count("c", 1, 16, 0), Count("c", -1, 0, 0), SetShard("c", 0, 1, 2))
     for one in rows:
         assert "expires_at'" not in repr(one.member({TABLE: "sessions"})), "the count would stay without the row"
         assert "expires_at " not in repr(one.member({TABLE: "sessions"}))
@@ -240,26 +249,26 @@ def test_nothing_that_is_counted_is_removed_by_the_store_itself() -> None:
 
 def test_a_slot_is_taken_whole_or_not_at_all(ports: Ports) -> None:
     what = log_id()
-    slot = Slot(log_id(), 5_000, ((what, 0), (f"{what}/k", 0)))
+    part = Part(SLOT, log_id(), expires_ms=5_000, counts=((what, 0), (f"{what}/k", 0)))
     ports.sessions.commit([Count(f"{what}/k", 1, 16, 0)])
-    assert ports.sessions.commit(taking(slot, {what: 16, f"{what}/k": 16})) == 2
+    assert ports.sessions.commit(taking(part, {what: 16, f"{what}/k": 16})) == 2
     assert held(ports, what) == 0
-    assert ports.sessions.commit(freeing(slot)) == 0
-    assert ports.sessions.commit([PutSlot(slot)]) is None
-    assert ports.sessions.commit([PutSlot(slot)]) == 0
-    assert ports.sessions.commit([DropSlot(slot.id)]) is None
+    assert ports.sessions.commit(freeing(replace(part, version=1))) == 0
+    assert ports.sessions.commit([PutPart(part)]) is None
+    assert ports.sessions.commit([PutPart(part)]) == 0
+    assert ports.sessions.commit([DropPart(replace(part, version=1))]) is None
 
 
 def test_parallel_opens_share_the_limit_exactly() -> None:
     sessions = memory_stores().sessions
     _, both = limits(37, 50, "w")
-    taken: list[Slot | None] = []
+    taken: list[Part | None] = []
     refused: list[LimitReached] = []
 
     def open_some(thread: int) -> None:
         for number in range(10):
             try:
-                taken.append(take(sessions, f"{thread}-{number}", both, 5_000, 0))
+                taken.append(take(sessions, Part(SLOT, f"{thread}-{number}", expires_ms=5_000), both, 0))
             except LimitReached as exc:
                 refused.append(exc)
 
@@ -310,3 +319,127 @@ def test_a_purge_drops_the_clock_of_one_log(ports: Ports) -> None:
     assert ports.sessions.purge(log)
     assert ports.sessions.purge(log)
     assert ports.sessions.clocks([log, other]) == {other: 1_000}
+
+
+# Rows of what lasts for a while.
+
+
+def test_a_part_is_written_only_over_the_version_that_was_read(ports: Ports) -> None:
+    name = log_id()
+    new = Part("watch", name, data=b"{}", expires_ms=9_000)
+    assert ports.sessions.part("watch", name) is None
+    assert ports.sessions.put_part(new, None)
+    assert not ports.sessions.put_part(new, None)
+    first = ports.sessions.part("watch", name)
+    assert first == replace(new, version=1)
+    assert ports.sessions.put_part(replace(first, data=b"[1]", expires_ms=0, version=9), first)
+    second = ports.sessions.part("watch", name)
+    assert second == Part("watch", name, data=b"[1]", version=2)
+    assert not ports.sessions.put_part(first, first)
+    assert not ports.sessions.drop_part(first)
+    assert ports.sessions.drop_part(second)
+    assert not ports.sessions.drop_part(second)
+    assert not ports.sessions.put_part(second, second), "it was removed meanwhile"
+    assert ports.sessions.part("watch", name) is None
+
+
+def test_parts_of_one_thing_come_in_order_and_in_pages(ports: Ports) -> None:
+    name, other = log_id(), log_id()
+    for part in ("link#b", "-", "link#a", "lino", "link#c"):
+        assert ports.sessions.put_part(Part("sub", name, part), None)
+    assert ports.sessions.put_part(Part("sub", other, "link#d"), None)
+    assert ports.sessions.put_part(Part("su", f"b#{name}", "link#e"), None)
+
+    def found(**asked: object) -> list[str]:
+        return [one.part for one in ports.sessions.parts("sub", name, **{"limit": 10, **asked})]  # type: ignore[arg-type]
+
+    assert found() == ["-", "link#a", "link#b", "link#c", "lino"]
+    assert found(limit=2) == ["-", "link#a"]
+    assert found(after="link#a", limit=2) == ["link#b", "link#c"]
+    assert found(prefix="link#") == ["link#a", "link#b", "link#c"]
+    assert found(prefix="link#", limit=1) == ["link#a"]
+    assert found(prefix="link#", after="link#a") == ["link#b", "link#c"]
+    assert found(prefix="link#", after="a") == ["link#a", "link#b", "link#c"]
+    assert found(prefix="link#", after="link#c") == found(prefix="link#", after="z") == []
+    assert found(prefix="a") == []
+
+
+def test_a_part_that_is_counted_comes_goes_and_expires_with_its_counts(ports: Ports) -> None:
+    what, both = limits(10, 10)
+    session = take(ports.sessions, Part("watch", log_id(), data=b"{}", expires_ms=5_000), both, 0)
+    assert session is not None
+    assert ports.sessions.part("watch", session.id) == session
+    assert ports.sessions.put_part(replace(session, expires_ms=8_000), session)
+    free_expired(ports.sessions, 7_999, 1_000)
+    renewed = ports.sessions.part("watch", session.id)
+    assert renewed is not None and held(ports, what) == 1
+    assert not ports.sessions.drop_part(session)
+    with pytest.raises(ValueError, match="counts of a row"):
+        ports.sessions.put_part(replace(renewed, counts=()), renewed)
+    with pytest.raises(ValueError, match="counts of a row"):
+        ports.sessions.put_part(replace(renewed, id=log_id()), None)
+    free_expired(ports.sessions, 8_000, 1_000)
+    assert ports.sessions.part("watch", session.id) is None
+    assert [held(ports, one) for one in (what, f"{what}/k")] == [0, 0]
+
+
+def test_a_counted_part_has_a_deadline_and_the_sweep_leaves_the_others_alone(ports: Ports) -> None:
+    with pytest.raises(ValueError, match="without a deadline"):
+        Part("watch", "w", counts=(("c", 0),))
+    other = Part("watch", log_id(), expires_ms=1)
+    assert ports.sessions.put_part(other, None)
+    assert other.id not in [one.id for one in ports.sessions.expired(10**12)]
+
+
+def test_the_store_itself_removes_a_part_that_is_not_counted() -> None:
+    item = PutPart(Part("watch", "w", expires_ms=5_000)).member({TABLE: "sessions"})["Put"]["Item"]
+    assert item["expires_at"] == n(5 + 3600)
+    assert "expires_at" not in PutPart(Part("sub", "s")).member({TABLE: "sessions"})["Put"]["Item"]
+
+
+# Bells.
+
+
+def test_a_bell_rings_until_it_is_taken(ports: Ports) -> None:
+    session, other = log_id(), log_id()
+    assert not ports.sessions.peek_bell(session)
+    assert ports.sessions.take_bell(session) == frozenset()
+    ports.sessions.ring(session, [3, 1, 3], 9_000)
+    ports.sessions.ring(session, [2], 9_000)
+    ports.sessions.ring(other, [7], 9_000)
+    assert ports.sessions.peek_bell(session)
+    assert ports.sessions.take_bell(session) == {1, 2, 3}
+    assert not ports.sessions.peek_bell(session)
+    assert ports.sessions.take_bell(session) == frozenset()
+    ports.sessions.ring(session, [2], 9_000)
+    assert ports.sessions.take_bell(session) == {2}
+    assert ports.sessions.take_bell(other) == {7}
+
+
+def test_a_bell_whose_answer_was_lost_may_have_rung_for_anything(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions, session = DynamoSessions(store, create_tables()), log_id()
+    sessions.ring(session, [3], 9_000)
+    call = store.call
+
+    def lose(*asked: Any) -> Any:
+        call(*asked)
+        raise StoreTimeout("lost")
+
+    monkeypatch.setattr(store, "call", lose)
+    assert sessions.take_bell(session) is None
+    monkeypatch.undo()
+    assert sessions.take_bell(session) == frozenset()
+
+
+def test_a_silent_bell_leaves_a_row_that_ends_by_itself(store: Store) -> None:
+    tables, session = create_tables(), log_id()
+    sessions = DynamoSessions(store, tables)
+    assert sessions.take_bell(session) == frozenset()
+    key = {"id": s(f"bell#{session}"), "part": s("-")}
+    assert list(store.get_all(tables["sessions"], [key])) == []
+    sessions.ring(session, [3], 9_000)
+    sessions.take_bell(session)
+    (item,) = store.get_all(tables["sessions"], [key])
+    assert item == {**key, "expires_at": n(9 + 3600)}

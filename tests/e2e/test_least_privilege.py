@@ -22,6 +22,7 @@ import pytest
 
 from headrace.log.stores import Stores
 from headrace.objects import keys
+from headrace.tables import parts
 from headrace.tables.catalog import row_item
 from headrace.tables.slots import Limit, take
 from headrace.tables.unborn import buried
@@ -237,9 +238,8 @@ def leave_slot(server: DevServer) -> None:
     """Leaves the slot of an open stream whose process died, and waits until the sweep has freed it."""
     with stores_of(server.state) as stores:
         now_ms = stores.clock.now_ms()
-        assert (
-            take(stores.sessions, secrets.token_hex(16), [Limit("limit", "streams", 10)], now_ms, now_ms) is not None
-        )
+        slot = parts.Part(parts.SLOT, secrets.token_hex(16), expires_ms=now_ms)
+        assert take(stores.sessions, slot, [Limit("limit", "streams", 10)], now_ms) is not None
         eventually(lambda: not list(stores.sessions.expired(now_ms)), "an expired slot is not freed")
 
 

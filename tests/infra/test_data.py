@@ -18,6 +18,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "Catalog": {"HASH": ("bucket", "S"), "RANGE": ("name", "S")},
     "Watermarks": {"HASH": ("log_id", "S")},
     "Producers": {"HASH": ("log_id", "S"), "RANGE": ("producer", "S")},
+    "Follows": {"HASH": ("log_id", "S"), "RANGE": ("id", "S")},
     "Sessions": {"HASH": ("id", "S"), "RANGE": ("part", "S")},
     "Jobs": {"HASH": ("id", "S")},
 }
@@ -37,7 +38,7 @@ def test_data_survives_the_stack_in_every_environment(environment: str) -> None:
 def test_every_table_can_be_recovered_and_uses_the_customer_key(resources: Resources) -> None:
     key, _ = resources.one("KMS::Key")
     tables = resources.of("DynamoDB::Table")
-    assert len(tables) == 6
+    assert len(tables) == 7
     for table in tables.values():
         properties = table["Properties"]
         assert properties["BillingMode"] == "PAY_PER_REQUEST"
@@ -92,6 +93,14 @@ def test_logs_that_are_due_for_indexing_are_found_without_a_scan(resources: Reso
     assert index["Projection"] == {"ProjectionType": "ALL"}
 
 
+def test_followers_that_must_be_visited_are_found_without_a_scan(resources: Resources) -> None:
+    _, follows = resources.one("DynamoDB::Table", "TablesFollows")
+    (index,) = follows["GlobalSecondaryIndexes"]
+    assert index["IndexName"] == "due"
+    assert [key["AttributeName"] for key in index["KeySchema"]] == ["due_shard", "due_ms"]
+    assert index["Projection"] == {"ProjectionType": "ALL"}
+
+
 def test_slots_whose_deadline_has_passed_are_found_with_what_they_count(resources: Resources) -> None:
     _, sessions = resources.one("DynamoDB::Table", "TablesSessions")
     (index,) = sessions["GlobalSecondaryIndexes"]
@@ -100,14 +109,14 @@ def test_slots_whose_deadline_has_passed_are_found_with_what_they_count(resource
     assert index["Projection"] == {"ProjectionType": "ALL"}
 
 
-def test_only_rows_of_producers_and_sessions_can_be_removed_by_dynamodb(resources: Resources) -> None:
+def test_only_rows_of_producers_followers_and_sessions_can_be_removed_by_dynamodb(resources: Resources) -> None:
     expiring = {
         key: table["Properties"]["TimeToLiveSpecification"]
         for key, table in resources.of("DynamoDB::Table").items()
         if "TimeToLiveSpecification" in table["Properties"]
     }
-    assert len(expiring) == 2
-    for table in ("Producers", "Sessions"):
+    assert len(expiring) == 3
+    for table in ("Producers", "Follows", "Sessions"):
         (specification,) = (one for key, one in expiring.items() if table in key)
         assert specification == {"AttributeName": "expires_at", "Enabled": True}
 

@@ -15,6 +15,7 @@ STORES = {
     "HEADRACE_CATALOG_TABLE": "TablesCatalog",
     "HEADRACE_WATERMARKS_TABLE": "TablesWatermarks",
     "HEADRACE_PRODUCERS_TABLE": "TablesProducers",
+    "HEADRACE_FOLLOWS_TABLE": "TablesFollows",
     "HEADRACE_SESSIONS_TABLE": "TablesSessions",
     "HEADRACE_BUCKET": "DataBucket",
 }

@@ -19,7 +19,7 @@ FUNCTIONS = ("api", "streaming", "sealer", "indexer")
 MERGED = f"L/segments/{'?' * 12}-m{'?' * 13}-*"
 DATA_SERVICES = {"dynamodb", "s3", "kms", "sqs", "secretsmanager", "logs"}
 JOB_SERVICES = {"emr-serverless", "iam"}
-TABLES = ("Wal", "Catalog", "Watermarks", "Producers", "Sessions", "Jobs")
+TABLES = ("Wal", "Catalog", "Watermarks", "Producers", "Follows", "Sessions", "Jobs")
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -111,7 +111,8 @@ def test_the_api_changes_items_but_has_no_bulk_delete_and_no_scan(resources: Res
         "Catalog": {"GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"},
         "Watermarks": {"GetItem", "UpdateItem", "ConditionCheckItem"},
         "Producers": {"GetItem", "PutItem"},
-        "Sessions": {"Query", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem"},
+        "Follows": {"GetItem", "Query", "PutItem", "DeleteItem"},
+        "Sessions": {"GetItem", "Query", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem"},
     }
 
 
@@ -124,6 +125,7 @@ def test_the_sealer_changes_items_but_no_table_and_has_no_scan(resources: Resour
         "Catalog": {"GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"},
         "Watermarks": {"GetItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"},
         "Producers": {"Query", "BatchWriteItem"},
+        "Follows": {"Query", "BatchWriteItem"},
         "Sessions": {"Query", "UpdateItem", "DeleteItem"},
     }
 

@@ -20,6 +20,7 @@ EMULATED_OUTPUTS = {
     "CatalogTableName",
     "WatermarksTableName",
     "ProducersTableName",
+    "FollowsTableName",
     "SessionsTableName",
     "JobsTableName",
     "BucketName",

@@ -67,7 +67,7 @@ class Process:
         self.clock = ProcessClock(world, world.draw_skew())
         ports: dict[str, Any] = {
             name: Port(world, self, name)
-            for name in ("wal", "catalog", "watermarks", "producers", "sessions", "objects")
+            for name in ("wal", "catalog", "watermarks", "producers", "follows", "sessions", "objects")
         }
         self.stores = Stores(
             **ports,

@@ -13,7 +13,7 @@ _MEMBERS = {
     "catalog": ("rows",),
     "watermarks": ("rows", "touches"),
     "producers": ("rows", "keys"),
-    "sessions": ("counters", "slots", "read_ms"),
+    "sessions": ("counters", "rows", "read_ms"),
 }
 
 

@@ -78,7 +78,7 @@ class World:
         self.raw: dict[str, Any] = {
             **{
                 port: getattr(stores, port)
-                for port in ("wal", "catalog", "watermarks", "producers", "sessions", "objects")
+                for port in ("wal", "catalog", "watermarks", "producers", "follows", "sessions", "objects")
             },
             "queue": self.queue,
         }

@@ -19,6 +19,7 @@ from headrace.objects import Objects
 from headrace.settings import Settings
 from headrace.tables.dynamodb import Store
 from headrace.tables.dynamodb_catalog import DynamoCatalog
+from headrace.tables.follows import DynamoFollows
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.sessions import DynamoSessions
 from headrace.tables.watermarks import DynamoWatermarks
@@ -67,9 +68,11 @@ def boto3_client(service: str) -> Any:
 
 
 def create_tables() -> dict[str, str]:
-    """Five new tables, shaped as the template shapes them: their names by what guards call them."""
+    """New tables, shaped as the template shapes them: their names by what guards call them."""
     number = next(_numbers)
-    tables = {name: f"{name}-{number}" for name in ("wal", "catalog", "watermarks", "producers", "sessions")}
+    tables = {
+        name: f"{name}-{number}" for name in ("wal", "catalog", "watermarks", "producers", "follows", "sessions")
+    }
     _create(
         tables["wal"],
         ("log_id", "S"),
@@ -88,6 +91,12 @@ def create_tables() -> dict[str, str]:
     _create(tables["watermarks"], ("log_id", "S"))
     _create(tables["producers"], ("log_id", "S"), ("producer", "S"))
     _create(
+        tables["follows"],
+        ("log_id", "S"),
+        ("id", "S"),
+        indexes={"due": ("ALL", ("due_shard", "S"), ("due_ms", "N"))},
+    )
+    _create(
         tables["sessions"],
         ("id", "S"),
         ("part", "S"),
@@ -104,6 +113,7 @@ def dynamodb_stores(store: Store, objects: Objects, settings: Settings | None = 
         DynamoCatalog(store, tables["catalog"]),
         DynamoWatermarks(store, tables["watermarks"]),
         DynamoProducers(store, tables["producers"]),
+        DynamoFollows(store, tables),
         DynamoSessions(store, tables),
         objects,
         settings or Settings(),

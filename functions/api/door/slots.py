@@ -20,7 +20,8 @@ from headrace.clock import Clock, within_deadline
 from headrace.errors import LimitReached
 from headrace.settings import Settings
 from headrace.tables import slots
-from headrace.tables.sessions import Sessions, Slot
+from headrace.tables.parts import SLOT, Part
+from headrace.tables.sessions import Sessions
 from headrace.wal.state import random_id
 
 _log = logging.getLogger(__name__)
@@ -51,31 +52,33 @@ class StreamSlots:
         slot = await run(self._take, key_id, ends_ms)
         return stream if slot is None else _Holding(stream, self, slot)
 
-    async def free(self, slot: Slot) -> None:
+    async def free(self, slot: Part) -> None:
         """Frees a slot. Never raises: one that is not freed expires."""
         try:
             await asyncio.shield(run(self._free, slot))
         except Exception:  # noqa: BLE001 - as said
             _log.warning("slot is not freed: slot=%s expires_ms=%s", slot.id, slot.expires_ms, exc_info=True)
 
-    def _take(self, key_id: str, ends_ms: int) -> Slot | None:
+    def _take(self, key_id: str, ends_ms: int) -> Part | None:
         settings = self._settings
         limits = [slots.Limit("max_sse_connections", STREAMS, settings.max_sse_connections)]
         if key_id:
             of_key = settings.max_sse_connections_per_key
             limits.append(slots.Limit("max_sse_connections_per_key", f"{STREAMS}/{key_id}", of_key))
         with within_deadline(settings.request_timeout_ms):
-            return slots.take(self._sessions, random_id(), limits, ends_ms, self._clock.now_ms())
+            return slots.take(
+                self._sessions, Part(SLOT, random_id(), expires_ms=ends_ms), limits, self._clock.now_ms()
+            )
 
-    def _free(self, slot: Slot) -> None:
+    def _free(self, slot: Part) -> None:
         with within_deadline(self._settings.request_timeout_ms):
-            slots.free(self._sessions, slot)
+            self._sessions.drop_part(slot)
 
 
 class _Holding(Response):
     """A stream that frees its slot when it has ended."""
 
-    def __init__(self, stream: Response, taken: StreamSlots, slot: Slot) -> None:
+    def __init__(self, stream: Response, taken: StreamSlots, slot: Part) -> None:
         super().__init__(None, stream.status_code)
         self.raw_headers = stream.raw_headers
         self._stream = stream

@@ -64,7 +64,7 @@ class Server:
         assert isinstance(wal, MemoryWal)
         assert isinstance(sessions, MemorySessions)
         rows = (wal._entries, wal.catalog.rows, wal.watermarks.rows, wal.producers.rows, wal.producers.keys)
-        parts = (*rows, sessions.counters, sessions.slots)
+        parts = (*rows, sessions.counters, sessions.rows, wal.follows.rows)
         objects = self.stores.objects
         assert isinstance(objects, MemoryObjects)
         return tuple(str(sorted(part.items(), key=str)) for part in (*parts, vars(objects).get("_objects", {})))

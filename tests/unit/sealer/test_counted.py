@@ -15,6 +15,7 @@ from functions.sealer.context import assemble
 from functions.sealer.purge import purge
 from headrace.errors import HeadraceError, LimitReached, StoreError, StoreThrottled, StoreTimeout
 from headrace.streams.values import STREAMS
+from headrace.tables.parts import SLOT, Part
 from headrace.tables.slots import Limit, take
 from tests.support.faults import Faulty
 from tests.support.pairs import PAIRS, Pairs
@@ -169,7 +170,9 @@ def open_streams(world: World, number: int, lasts_ms: int) -> None:
     limit = Limit("max_streams", "w", 10_000)
     now_ms = world.clock.now_ms()
     for one in range(number):
-        assert take(world.stores.sessions, f"{lasts_ms}-{one}", [limit], now_ms + lasts_ms, now_ms)
+        assert take(
+            world.stores.sessions, Part(SLOT, f"{lasts_ms}-{one}", expires_ms=now_ms + lasts_ms), [limit], now_ms
+        )
 
 
 def test_the_sweep_frees_the_slots_of_processes_that_died() -> None:
