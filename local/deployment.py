@@ -34,12 +34,19 @@ class Function(msgspec.Struct, frozen=True):
 
 
 class StreamTrigger(msgspec.Struct, frozen=True):
-    """An event source mapping of a DynamoDB stream. -1 means no limit, as in CloudFormation."""
+    """An event source mapping of a DynamoDB stream. -1 means no limit, as in CloudFormation.
+
+    Attributes:
+        prompt: whether the template gathers no events for a while. Then an instance of its own serves it: its events wait
+            for none of the function's other triggers, as on Lambda. Other triggers of a function share an instance, which
+            saves memory.
+    """
 
     function: str
     stream_arn: str
     batch_size: int = 100
     window_seconds: int = 0
+    prompt: bool = False
     filters: tuple[dict[str, Any], ...] = ()
     maximum_retries: int = -1
     maximum_age_seconds: int = -1

@@ -3,8 +3,9 @@
     python -m local.dispatcher --deployment deployment.json
 
 It polls the streams and queues of a deployment, watches its schedules, and receives job-state events. Each trigger has
-a thread; a function serves one event at a time, in a process of its own. Prints `ready` when it has found its position
-in every stream. With `--state-dir` a restarted dispatcher continues where its predecessor had finished.
+a thread. A function serves one event at a time, in a process of its own; events of a prompt stream have another one.
+Prints `ready` when it has found its position in every stream. With `--state-dir` a restarted dispatcher continues where
+its predecessor had finished.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from random import Random
 from typing import Any
 from uuid import uuid4
 
-from local.deployment import Deployment, Function
+from local.deployment import Deployment, Function, StreamTrigger
 from local.environment import client
 from local.lambda_runtime import FunctionRuntime, Invoker, Sandbox
 from local.pumps import EventPump, QueuePump, SchedulePump, events_at
@@ -39,7 +40,7 @@ class Dispatcher:
     Args:
         seed: decides the order of events across keys.
         schedule_period_seconds: replaces the period of every schedule.
-        instance: creates the instance that runs a function; by default in this process.
+        instance: creates an instance that runs a function, given a name for it; by default in this process.
         state_dir: a folder for the positions in streams; without it they are kept in memory.
     """
 
@@ -49,10 +50,10 @@ class Dispatcher:
         *,
         seed: int,
         schedule_period_seconds: float | None = None,
-        instance: Callable[[Function], Invoker] = FunctionRuntime,
+        instance: Callable[[Function, str], Invoker] = lambda function, _: FunctionRuntime(function),
         state_dir: Path | None = None,
     ) -> None:
-        runtimes = {name: instance(function) for name, function in deployment.functions.items()}
+        runtimes = {name: instance(function, name) for name, function in deployment.functions.items()}
         checkpoints = [
             Checkpoint(state_dir / f"stream-{number}.checkpoint" if state_dir is not None else None)
             for number in range(len(deployment.streams))
@@ -62,9 +63,15 @@ class Dispatcher:
         self.failed: BaseException | None = None
         sqs = client("sqs", deployment.endpoint)
         streams = client("dynamodbstreams", deployment.endpoint)
+
+        def of_stream(trigger: StreamTrigger) -> Invoker:
+            if not trigger.prompt:
+                return runtimes[trigger.function]
+            return instance(deployment.functions[trigger.function], f"{trigger.function}-stream")
+
         self._pumps: list[Any] = [
             *(
-                StreamPump(trigger, runtimes[trigger.function], streams, sqs, Random(seed), checkpoint)
+                StreamPump(trigger, of_stream(trigger), streams, sqs, Random(seed), checkpoint)
                 for trigger, checkpoint in zip(deployment.streams, checkpoints, strict=True)
             ),
             *(QueuePump(t, runtimes[t.function], sqs) for t in deployment.queues),
@@ -119,8 +126,8 @@ def main(arguments: list[str] | None = None) -> None:
     state_dir = options.state_dir or Path(tempfile.mkdtemp(prefix="headrace-dispatcher-"))
     sandboxes: list[Sandbox] = []
 
-    def instance(function: Function) -> Sandbox:
-        sandboxes.append(Sandbox(function, lambda: str(uuid4()), state_dir / f"{function.name}.pid"))
+    def instance(function: Function, name: str) -> Sandbox:
+        sandboxes.append(Sandbox(function, lambda: str(uuid4()), state_dir / f"{name}.pid"))
         return sandboxes[-1]
 
     def end(*_: object) -> None:

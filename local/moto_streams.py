@@ -1,10 +1,15 @@
-"""DynamoDB Streams for moto that drop consumed records, with iterators that hold their own state."""
+"""DynamoDB Streams for moto that drop consumed records, with iterators that hold their own state.
+
+A stream has up to two readers, as many as AWS advises: the event source mappings of sealer and relay. A record is kept
+until both have read it. An iterator tells its reader, so that a reader that was started again is a new one, and the one
+that has been silent longest is forgotten.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections import deque
+from collections import OrderedDict, deque
 from itertools import islice
 from typing import Any
 
@@ -21,6 +26,9 @@ from local.stream_pump import KEPT_BYTES, KEPT_RECORDS
 # A GetRecords page, as AWS has it.
 PAGE_RECORDS = 1_000
 PAGE_BYTES = 1_000_000
+READERS = 2
+# Of records that a reader has not read: one that stands still for long loses them, as on AWS after a day.
+UNREAD_BYTES = 256_000_000
 
 
 class TrimmedDataAccess(JsonRESTError):
@@ -74,8 +82,12 @@ class TrimmingShard(StreamShard):
         super().__init__(account_id, table)
         self._first = self.starting_sequence_number
         self._records: deque[StreamRecord] = deque()
+        self._bytes = 0
         self._consumed_through = self._first
         self._consumed_bytes = 0
+        self._opened = 0
+        # The position of each reader, the one that was silent longest first.
+        self._readers: OrderedDict[int, int] = OrderedDict()
 
     def next_sequence(self) -> int:
         """Returns the sequence number that the next record will have."""
@@ -92,21 +104,36 @@ class TrimmingShard(StreamShard):
         unchanged = old is not None and new is not None and old is not new and old.attrs == new.attrs
         if not unchanged:
             self._records.append(StreamRecord(self.table, self.next_sequence(), old, new))
+            self._bytes += self._records[-1].size_bytes
+            self._drop_consumed()
 
     def take_back(self, sequence: int) -> None:
         """Removes the records from `sequence` on, because the transaction that wrote them failed."""
         while self._records and self.next_sequence() > sequence:
-            self._records.pop()
+            self._bytes -= self._records.pop().size_bytes
 
-    def read(self, sequence: int, limit: int) -> list[dict[str, Any]]:
-        """Returns up to `limit` records from `sequence` on, at most about 1 MB and at least one. Records before
-        `sequence` count as consumed: only the newest 1,000 of them, or 16 MB, are kept.
+    def open(self, sequence: int) -> int:
+        """Adds a reader that is about to read from `sequence` on, and returns its number.
 
         Raises TrimmedDataAccess if `sequence` was dropped already.
         """
         if sequence < self._first:
             raise TrimmedDataAccess(sequence, self._first)
-        self._consume(sequence)
+        self._opened += 1
+        self._move(self._opened, sequence)
+        return self._opened
+
+    def read(self, reader: int, sequence: int, limit: int) -> list[dict[str, Any]]:
+        """Returns up to `limit` records from `sequence` on, at most about 1 MB and at least one. Records before
+        `sequence` count as consumed by this reader. Of those that all readers have consumed only the newest 1,000, or 16
+        MB, are kept.
+
+        Raises TrimmedDataAccess if `sequence` was dropped already.
+        """
+        if sequence < self._first:
+            raise TrimmedDataAccess(sequence, self._first)
+        self._move(reader, sequence)
+        self._consume(min(self._readers.values()))
         page: list[dict[str, Any]] = []
         size = 0
         start = sequence - self._first
@@ -117,35 +144,53 @@ class TrimmingShard(StreamShard):
             page.append(record.record)
         return page
 
+    def _move(self, reader: int, sequence: int) -> None:
+        """Notes how far a reader has come; forgets the one that was silent longest if there are too many."""
+        self._readers[reader] = sequence
+        self._readers.move_to_end(reader)
+        while len(self._readers) > READERS:
+            self._readers.popitem(last=False)
+
     def _consume(self, sequence: int) -> None:
-        """Drops delivered records before `sequence`, except the newest 1,000 of them, or 16 MB."""
+        """Notes that all records before `sequence` are consumed."""
         end = min(sequence, self.next_sequence())
         newly_consumed = islice(
             self._records, max(0, self._consumed_through - self._first), max(0, end - self._first)
         )
         self._consumed_bytes += sum(record.size_bytes for record in newly_consumed)
         self._consumed_through = max(self._consumed_through, end)
-        while self._first < self._consumed_through and (
-            self._consumed_through - self._first > KEPT_RECORDS or self._consumed_bytes > KEPT_BYTES
+        self._drop_consumed()
+
+    def _drop_consumed(self) -> None:
+        """Drops consumed records, except the newest 1,000 of them, or 16 MB; and the oldest if there are too many."""
+        while self._bytes > UNREAD_BYTES or (
+            self._first < self._consumed_through
+            and (self._consumed_through - self._first > KEPT_RECORDS or self._consumed_bytes > KEPT_BYTES)
         ):
-            self._consumed_bytes -= self._records.popleft().size_bytes
+            size = self._records.popleft().size_bytes
+            self._bytes -= size
+            self._consumed_bytes -= size if self._first < self._consumed_through else 0
             self._first += 1
+            self._consumed_through = max(self._consumed_through, self._first)
 
 
 class _Iterator:
     """A shard iterator in the form that moto's handler needs: an object with an `arn`."""
 
-    def __init__(self, stream_arn: str, sequence: int) -> None:
-        self.arn = f"{stream_arn}|1|{base64.b64encode(str(sequence).encode()).decode()}"
+    def __init__(self, stream_arn: str, reader: int, sequence: int) -> None:
+        self.arn = f"{stream_arn}|1|{base64.b64encode(f'{reader} {sequence}'.encode()).decode()}"
 
 
-def parse_iterator(token: str) -> tuple[str, int]:
-    """Returns the stream's ARN and the sequence number in an iterator token. Raises ValueError for any other text."""
+def parse_iterator(token: str) -> tuple[str, int, int]:
+    """Returns the stream's ARN, the reader and the sequence number in an iterator token. Raises ValueError for any other
+    text.
+    """
     stream_arn, separator, position = token.rpartition("|1|")
     if not separator:
         raise ValueError(f"not a shard iterator: {token!r}")
     try:
-        return stream_arn, int(base64.b64decode(position, validate=True))
+        reader, sequence = base64.b64decode(position, validate=True).split()
+        return stream_arn, int(reader), int(sequence)
     except binascii.Error as exc:
         raise ValueError(f"not a shard iterator: {token!r}") from exc
 
@@ -172,17 +217,16 @@ def install() -> None:
                 sequence = int(sequence_number or 0)
             case _:
                 sequence = int(sequence_number or 0) + 1
-        if sequence < shard.oldest_sequence():
-            raise TrimmedDataAccess(sequence, shard.oldest_sequence())
-        return _Iterator(arn, sequence)
+        return _Iterator(arn, shard.open(sequence), sequence)
 
     def get_records(self: DynamoDBStreamsBackend, iterator_arn: str, limit: int) -> dict[str, Any]:
         try:
-            stream_arn, sequence = parse_iterator(iterator_arn)
+            stream_arn, reader, sequence = parse_iterator(iterator_arn)
         except ValueError as exc:
             raise JsonRESTError("ValidationException", str(exc)) from exc
-        records = _shard(self, stream_arn).read(sequence, limit)
-        return {"NextShardIterator": _Iterator(stream_arn, sequence + len(records)).arn, "Records": records}
+        records = _shard(self, stream_arn).read(reader, sequence, limit)
+        following = _Iterator(stream_arn, reader, sequence + len(records))
+        return {"NextShardIterator": following.arn, "Records": records}
 
     def _shard(backend: DynamoDBStreamsBackend, stream_arn: str) -> TrimmingShard:
         shard = backend._get_table_from_arn(stream_arn).stream_shard

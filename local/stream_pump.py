@@ -23,7 +23,7 @@ from local.deployment import StreamTrigger, name_in_arn
 from local.lambda_events import failed_batch, matches_any, partition_key, sequence_number, stream_record
 from local.lambda_runtime import FunctionFailed, Invoker
 
-# What the emulator's streams keep behind their foremost reader, so that a checkpoint can be read again. AWS keeps 24
+# What the emulator's streams keep behind their readers, so that a checkpoint can be read again. AWS keeps 24
 # hours. A reader that gets further ahead of its checkpoint than this would lose its way back.
 KEPT_RECORDS = 1_000
 KEPT_BYTES = 16_000_000

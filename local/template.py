@@ -289,11 +289,13 @@ class _Reader:
         if ":dynamodb:" not in source:
             raise UnusableTemplate(f"{name}: only streams and queues are dispatched: {source}")
         on_failure = properties.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination")
+        window_seconds = int(properties.get("MaximumBatchingWindowInSeconds", 0))
         return StreamTrigger(
             function=function,
             stream_arn=source,
             batch_size=int(properties.get("BatchSize", 100)),
-            window_seconds=int(properties.get("MaximumBatchingWindowInSeconds", 0)),
+            window_seconds=window_seconds,
+            prompt=not window_seconds,
             filters=filters,
             maximum_retries=int(properties.get("MaximumRetryAttempts", -1)),
             maximum_age_seconds=int(properties.get("MaximumRecordAgeInSeconds", -1)),

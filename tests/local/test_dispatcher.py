@@ -18,7 +18,7 @@ from local.dispatcher import Dispatcher
 from local.environment import client
 from tests.support.emulated_cloud import Cloud
 
-POISON = "poison"
+POISON, HELD = "poison", "held"
 _lock = Lock()
 _events: list[dict[str, Any]] = []
 _contexts: list[Any] = []
@@ -30,6 +30,8 @@ def handler(event: dict[str, Any], context: Any) -> Any:
         _events.append(event)
         _contexts.append(context)
     records = event.get("Records", [])
+    for held in (r["body"] for r in records if r["eventSource"] == "aws:sqs" and HELD in r["body"]):
+        eventually(lambda held=held: handled(held.split()[0]))
     if any(r["eventSource"] == "aws:dynamodb" and POISON in r["dynamodb"]["NewImage"] for r in records):
         raise RuntimeError("poisoned record")
     failed = [r["messageId"] for r in records if r["eventSource"] == "aws:sqs" and POISON in r["body"]]
@@ -145,6 +147,20 @@ def test_only_the_failed_message_of_a_batch_comes_back_until_its_dead_letter(clo
         received = [r["body"] for e in _events for r in e.get("Records", []) if r["eventSource"] == "aws:sqs"]
     # The redrive policy of the template allows three receipts.
     assert [received.count(body) for body in bodies] == [1, 1, 1, 3]
+
+
+def test_a_slow_message_does_not_delay_a_prompt_stream(cloud: Cloud) -> None:
+    log, sqs = uuid4().hex, cloud.client("sqs")
+    sqs.send_message(QueueUrl=cloud.deployment.outputs["DelayQueueUrl"], MessageBody=f"{log} {HELD}")
+
+    def is_held() -> bool:
+        with _lock:
+            return any(r.get("body") == f"{log} {HELD}" for event in _events for r in event.get("Records", []))
+
+    with dispatching(cloud, schedules=()):
+        eventually(is_held)  # and ends only when the record has arrived
+        write(cloud, log, 1)
+        eventually(lambda: slots(log) == [1])
 
 
 def test_a_schedule_sends_scheduled_events_with_a_context(cloud: Cloud) -> None:

@@ -293,6 +293,36 @@ def test_the_stream_forgets_what_was_read_and_never_shows_a_failed_transaction(c
     assert 0 < len(streams.get_records(ShardIterator=oldest)["Records"]) < 101
 
 
+def test_a_record_is_kept_until_both_readers_have_read_it(cloud: Cloud) -> None:
+    dynamodb, streams, log = cloud.client("dynamodb"), cloud.client("dynamodbstreams"), uuid4().hex
+    stream = cloud.deployment.outputs["WalStreamArn"]
+    shard = streams.describe_stream(StreamArn=stream)["StreamDescription"]["Shards"][0]["ShardId"]
+
+    def opened(kind: str) -> str:
+        return str(
+            streams.get_shard_iterator(StreamArn=stream, ShardId=shard, ShardIteratorType=kind)["ShardIterator"]
+        )
+
+    def read(token: str) -> tuple[list[int], str]:
+        """Reads to the end."""
+        seen: list[int] = []
+        while (page := streams.get_records(ShardIterator=token))["Records"]:
+            seen += [int(record["dynamodb"]["Keys"]["slot"]["N"]) for record in page["Records"]]
+            token = page["NextShardIterator"]
+        return seen, token
+
+    slow, fast = opened("LATEST"), opened("LATEST")
+    for slot in range(100):  # larger than what is kept behind both
+        dynamodb.put_item(**put_if_free(cloud, log, slot, b"x" * 250_000))
+    assert read(fast)[0] == list(range(100))
+    seen, end = read(slow)
+    assert seen == list(range(100))
+    oldest = opened("TRIM_HORIZON")  # the reader that was silent longest is forgotten
+    assert len(read(oldest)[0]) < 100
+    dynamodb.put_item(**put_if_free(cloud, log, 100))
+    assert read(end)[0] == [100]
+
+
 def test_a_long_poll_waits_without_stopping_others(cloud: Cloud) -> None:
     sqs, other = cloud.client("sqs"), cloud.client("sqs")
     queue = sqs.create_queue(QueueName=uuid4().hex)["QueueUrl"]

@@ -107,7 +107,7 @@ class Remembering:
 
 def run_dispatcher(cloud: Cloud, function: Remembering, state_dir: Path, trigger: StreamTrigger) -> Dispatcher:
     deployment = msgspec.structs.replace(cloud.deployment, streams=(trigger,), queues=(), schedules=())
-    dispatcher = Dispatcher(deployment, seed=1, instance=lambda _: function, state_dir=state_dir)
+    dispatcher = Dispatcher(deployment, seed=1, instance=lambda *_: function, state_dir=state_dir)
     dispatcher.start()
     return dispatcher
 
