@@ -87,6 +87,19 @@ def read_after(wal: Wal, log_id: str, known_slot: int) -> Tail:
     return Tail(entries, entries[-1] if page.complete else None)
 
 
+def read_beyond(wal: Wal, known: Entry) -> Tail:
+    """Reads the chain after an entry, without it; costs one query, which bills next to nothing if nothing came after the
+    entry. Then that one is the newest, and `entries` is empty. There is no newest if it was trimmed since.
+
+    The entry must have been known to be valid a short time before the answer, as in `read_since`.
+    """
+    page = wal.read(known.log_id, start=known.slot + 1)
+    entries = confirmed([known, *page.entries], newest_is_last=page.complete)
+    if not entries or entries[0] is not known:
+        return Tail([], None)
+    return Tail(entries[1:], entries[-1] if page.complete else None)
+
+
 def read_since(wal: Wal, known: Entry) -> Tail:
     """Reads the chain after an entry, which comes first in it; costs one query. Empty if more than a few came after it.
 

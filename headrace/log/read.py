@@ -178,7 +178,15 @@ class Reader:
         position = at.cursor.position if at.cursor is not None else None
         if picture is not None and (position is None or not 0 < picture.newest.offset - position <= NEAR_RECORDS):
             # At the end, or far from it: what came after the newest entry known here says where the end is.
-            found = join.read_after(self._stores.wal, row.log_id, picture.newest.slot)
+            known = picture.newest
+            if position is not None and known.offset <= position < known.next_offset:
+                found = join.read_after(self._stores.wal, row.log_id, known.slot)
+            else:
+                found = join.read_beyond(self._stores.wal, known)
+                if self._pictures.is_old(picture.read):  # it took so long that the log may have been purged meanwhile
+                    found = Tail([], None)
+                elif found.newest is known:
+                    read = picture.read  # nothing followed the entry, but it was not seen again itself
         if found.newest is None:
             found = join.read_newest(self._stores.wal, row.log_id)
         if found.newest is None:

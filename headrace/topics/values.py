@@ -291,6 +291,16 @@ class DiffPage(NamedTuple):
         return self.next_seq == self.head_seq
 
 
+class Extent(NamedTuple):
+    """The seqs of a topic: the first one that lives (one above the newest if none does), and the newest; and the
+    incarnation to which they belong.
+    """
+
+    earliest_seq: int
+    head_seq: int
+    incarnation: int
+
+
 class Erased(NamedTuple):
     """The answer to a delete of records (§ 5): how many this call removed, and the topic afterwards."""
 

@@ -29,6 +29,7 @@ from headrace.topics.values import (
     DiffPage,
     DiffRequest,
     Erased,
+    Extent,
     Match,
     QueueCounts,
     TopicConfig,
@@ -255,22 +256,57 @@ class Topics(Log):
             queue=hidden.counts(state) if hidden.counts is not None else None,
         )
 
-    def diff(self, name: str, request: DiffRequest) -> DiffPage:
-        """Returns the records after a cursor, as many as fit into the page; at least one if the reader gets any."""
+    def diff(self, name: str, request: DiffRequest, *, touch: bool = True) -> DiffPage:
+        """Returns the records after a cursor, as many as fit into the page; at least one if the reader gets any. Without
+        `touch`, priorities count the topic as read now only if there are any.
+        """
         with self.in_time():
             page = self.records(name, request.from_seq, max_records=request.limit, max_bytes=request.max_bytes)
             head = page.head
-            self._touch(head.log_id)
             self._remember(page)
-            hidden = self._hidden(name, head)
             cursor, incarnation = diff.resume(request, head), incarnation_of(head.config, head.state)
-            state = self._living(head, hidden.runs, self._stores.clock.now_ms(), wanted=cursor + 1)
-            gone = live.removed_of(head.log_id, state, self._context)().union(hidden.runs)
-            state = retention.lapse(state, min(hidden.lapsed, gone.live_at(state.floor)))
+            state, gone = self._readable(name, head, cursor + 1)
             begin = diff.plan(cursor, head.state, state, gone)
             records, position, examined = self._collect(page, begin.start, gone, request)
+            if touch or records:
+                self._touch(head.log_id)
             earliest = min(gone.live_at(state.floor), page.end)
             return DiffPage(records, position, page.end, earliest + 1, begin.gap, examined, incarnation)
+
+    def diffs(self, requests: Sequence[tuple[str, DiffRequest]]) -> list[DiffPage | Exception]:
+        """Returns what `diff` returns or raises for each of some topics, read at the same time and without `touch`."""
+
+        def read(one: tuple[str, DiffRequest]) -> DiffPage | Exception:
+            try:
+                return self.diff(*one, touch=False)
+            except (HeadraceError, StoreError) as exc:
+                return exc
+
+        return self._threads.map(read, requests)
+
+    def extents(self, names: Sequence[str]) -> list[Extent | None]:
+        """Returns which seqs each of some topics has, None if there is no such topic. Costs a query each."""
+
+        def show(name: str) -> Extent | None:
+            with suppress(TopicNotFound):
+                head = self.head(name)
+                end = head.state.next_offset
+                state, gone = self._readable(name, head, end)
+                incarnation = incarnation_of(head.config, head.state)
+                return Extent(min(gone.live_at(state.floor), end) + 1, end, incarnation)
+            return None
+
+        with self.in_time():
+            return self._threads.map(show, names)
+
+    def _readable(self, name: str, head: Head, wanted: int) -> tuple[LogState, Offsets]:
+        """Returns a topic's state without what has expired, as `live.expire` does; and what no reader gets above its
+        floor.
+        """
+        hidden = self._hidden(name, head)
+        state = self._living(head, hidden.runs, self._stores.clock.now_ms(), wanted=wanted)
+        gone = live.removed_of(head.log_id, state, self._context)().union(hidden.runs)
+        return retention.lapse(state, min(hidden.lapsed, gone.live_at(state.floor))), gone
 
     def oldest_wait_ms(self, name: str) -> int | None:
         """Returns the age of the oldest live job that was never delivered (ms). The caller has just appended to the queue.
