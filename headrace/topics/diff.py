@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+import orjson
+
 from headrace.batch import Record
 from headrace.log.requests import Head
 from headrace.topics.removed import Offsets
@@ -111,3 +113,25 @@ def take(found: Iterable[Record], start: int, gone: Runs, own: frozenset[str], r
 def own_nodes(request: DiffRequest, state: LogState) -> frozenset[str]:
     """Returns the nodes whose records a reader does not get."""
     return request.nodes if topic_of(state).config.dedupe_node else frozenset()
+
+
+def shown(
+    record: Record, *, tag: bool, meta: bool, node: bool = True, data: bool = True, lease: bytes = b""
+) -> bytes:
+    """Returns a record as readers get it: a JSON text, with data and meta as they were stored.
+
+    Args:
+        tag, meta, node, data: whether these are shown, if the record has them.
+        lease: further members, as JSON text that begins with a comma.
+    """
+    parts = [b'{"$seq":%d' % (record.offset + 1), lease, b',"$ts":%d' % record.time_ms]
+    if node and record.node is not None:
+        parts += (b',"$node":', orjson.dumps(record.node))
+    if tag and record.key is not None:
+        parts += (b',"$tag":', orjson.dumps(record.key))
+    if data:
+        parts += (b',"data":', record.data)
+    if meta and record.meta is not None:
+        parts += (b',"meta":', record.meta)
+    parts.append(b"}")
+    return b"".join(parts)

@@ -13,10 +13,11 @@ from functions.api.door.requests import ENDS_AT, is_buffered, run
 from functions.api.door.waiting import woken_by
 from functions.api.topics.calls import Call, committed, decode
 from functions.api.topics.config import Number, clamped
-from functions.api.topics.records import WriteBody, array, check_text, fitting, request_of, shown
+from functions.api.topics.records import WriteBody, array, check_text, fitting, request_of
 from functions.metrics import ApiMetric
 from functions.refusals import Forbidden
 from headrace.errors import InvalidRequest
+from headrace.topics.diff import shown
 from headrace.topics.errors import TopicNotFound
 from headrace.topics.values import (
     DEFAULT_LIMIT,

@@ -12,10 +12,11 @@ import orjson
 from functions.api.door import requests
 from functions.api.door.answers import ANSWER_BYTES, grown
 from functions.api.topics.config import ConfigBody
-from headrace.batch import Batch, Record
+from headrace.batch import Batch
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext
 from headrace.queues.values import Job
+from headrace.topics.diff import shown
 from headrace.topics.errors import BatchTooLarge, RecordTooLarge
 from headrace.topics.values import (
     MAX_KEY_CHARACTERS,
@@ -134,25 +135,6 @@ def check_text(what: str, text: str | None, limit: int) -> None:
     """Raises InvalidRequest if a text has more than `limit` bytes of UTF-8."""
     if text is not None and len(text) * 4 > limit and len(text.encode()) > limit:
         raise InvalidRequest(f"{what} is too long: limit={limit} received={len(text.encode())}")
-
-
-def shown(record: Record, *, tag: bool, meta: bool, node: bool = True, lease: bytes = b"") -> bytes:
-    """Returns a record as answers show it.
-
-    Args:
-        tag, meta, node: whether these are shown, if the record has them.
-        lease: further members, as JSON text that begins with a comma.
-    """
-    parts = [b'{"$seq":%d' % (record.offset + 1), lease, b',"$ts":%d' % record.time_ms]
-    if node and record.node is not None:
-        parts += (b',"$node":', orjson.dumps(record.node))
-    if tag and record.key is not None:
-        parts += (b',"$tag":', orjson.dumps(record.key))
-    parts += (b',"data":', record.data)
-    if meta and record.meta is not None:
-        parts += (b',"meta":', record.meta)
-    parts.append(b"}")
-    return b"".join(parts)
 
 
 def shown_job(job: Job) -> bytes:

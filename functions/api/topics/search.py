@@ -11,7 +11,7 @@ from starlette.responses import Response
 from functions.access import Scope
 from functions.api.context import Context
 from functions.api.topics.calls import Call
-from functions.api.topics.records import array, shown
+from functions.api.topics.records import array
 from functions.metrics import ApiMetric
 from headrace.batch import Record
 from headrace.definition import Definition
@@ -19,6 +19,7 @@ from headrace.errors import InvalidRequest
 from headrace.json import jsontext
 from headrace.queues.verbs import Queues
 from headrace.topics import fields
+from headrace.topics.diff import shown
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.search import Hit, SearchAnswer
