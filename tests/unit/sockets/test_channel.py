@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 import pytest
-from headrace.tables.follows import Follow
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.batch import Record
 from headrace.errors import Damaged
 from headrace.sockets.channel import MAX_MESSAGE_BYTES, Channel, decode, encode, messages
+from headrace.tables.follows import Follow
 from headrace.watch.frames import CaughtUp, Frame, Position, Records, Tombstone, TopicDeleted
 
 NAME = "räume/grün"
