@@ -21,6 +21,7 @@ from headrace.log import tags
 from headrace.log.commit import Appender, Found
 from headrace.log.context import Context, Picture
 from headrace.log.control import Controls
+from headrace.log.following import check_same, following, unfollowing
 from headrace.log.prune import Pruner
 from headrace.log.read import Reader
 from headrace.log.requests import EVERYTHING, At, Bounds, Head, ReadPage, RecordsPage, Selection
@@ -39,6 +40,7 @@ from headrace.log.seam import (
 )
 from headrace.log.stores import Stores
 from headrace.tables.catalog import PutRow, Row
+from headrace.tables.follows import Follow
 from headrace.wal.state import LogConfig, LogState
 
 _log = logging.getLogger(__name__)
@@ -93,6 +95,49 @@ class Log:
         """
         definition: Definition = self.control(name, lambda controls: controls.find_living(name), deciding(change))
         return definition
+
+    def follow(self, which: Which, follow: Follow, *, replaces: Follow | None = None) -> Head:
+        """Lets a follower hear of what is appended to a log from now on, or renews it in place of `replaces`. Returns the
+        log's state where that begins: what is appended after it is heard. One that lasts for a while must be renewed
+        before its time is over. Repeating it does nothing more.
+
+        Costs a transaction for one that stays, else in most cases one put; and a query. If this process has not used the
+        log just now, a catalog read and another query come before.
+
+        Raises:
+            NotFound, Gone: the log has ended.
+            Conflict: another row is there than `replaces`; nothing was written.
+            OutcomeUnknown, StoreTimeout: it may hear.
+        """
+        warm = [self._context.pictures.warm(which)]  # for the first try
+
+        def find(controls: Controls) -> Found:
+            picture = controls.living((warm.pop() if warm else None) or self._context.pictures.look(which))
+            return Found((picture,), picture.read)
+
+        row = self.control(which, find, following(follow, replaces))
+        with self.in_time():
+            if row is not None and not self._stores.follows.put(row, replaces):
+                check_same(follow, self._stores.follows.get(row.log_id, row.kind, row.id))
+        return self.head(which)
+
+    def unfollow(self, which: Which, follow: Follow) -> bool:
+        """Removes a follower of a log, in whatever version its row is. Returns False if there was none, or if the log has
+        ended.
+
+        Raises:
+            NotFound: the name does not exist.
+        """
+        if follow.stays:
+            return bool(self.control(which, lambda controls: controls.find(which), unfollowing(follow)))
+        follows, row = self._stores.follows, follow
+        with self.in_time():
+            while not follows.remove(row):
+                found = follows.get(row.log_id, row.kind, row.id)
+                if found is None:
+                    return False
+                row = found
+        return True
 
     def delete(self, name: str) -> bool:
         """Deletes a name with all its logs. Returns False if it was deleted before. Raises NotFound if it never existed or

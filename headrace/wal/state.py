@@ -311,8 +311,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of the write-ahead log: a batch of records, or a control entry, with the log's state after it.
 
     Attributes:
-        kind: the log itself writes create, data, fork, unfork, release, delete, expire, recover, define and rest;
-            surfaces have kinds of their own.
+        kind: the log itself writes create, data, fork, unfork, release, delete, expire, recover, define, follow, unfollow
+            and rest; surfaces have kinds of their own.
         slot: its slot; it has `count` records, at offsets from `offset` on.
         prev_slot, prev_id: slot and first request id of its predecessor (-1 and "" for the first entry). The id
             distinguishes the predecessor from a dead item that a late writer put into a trimmed slot.

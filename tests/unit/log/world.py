@@ -48,8 +48,8 @@ class Process:
         self.clock = clock
         stores = world.stores
         self.wal, self.objects = Faulty(stores.wal), Faulty(world.objects)
-        self.catalog, self.watermarks, self.producers = map(
-            Faulty, (stores.catalog, stores.watermarks, stores.producers)
+        self.catalog, self.watermarks, self.producers, self.follows = map(
+            Faulty, (stores.catalog, stores.watermarks, stores.producers, stores.follows)
         )
         self.stores = replace(
             stores,
@@ -57,6 +57,7 @@ class Process:
             catalog=self.catalog,
             watermarks=self.watermarks,
             producers=self.producers,
+            follows=self.follows,
             objects=self.objects,
             clock=clock,
         )
@@ -81,5 +82,5 @@ class Process:
     @property
     def calls(self) -> int:
         """Calls to any store so far."""
-        ports = (self.wal, self.catalog, self.watermarks, self.producers, self.objects)
+        ports = (self.wal, self.catalog, self.watermarks, self.producers, self.follows, self.objects)
         return sum(port.calls.total() for port in ports)
