@@ -272,7 +272,11 @@ class _Planner:
                 touched_ms=max(state.touched_ms, renewed_ms),
                 recoveries=(*state.recoveries, raised),
             )
-        return state
+        if state.ended or self._facts.followers is None:
+            return state
+        # The rows say who follows: their owners write again those that are lost, with an entry that counts them.
+        followed_ms = max(state.followed_ms, self._facts.followed_ms)
+        return replace(state, followers=self._facts.followers, followed_ms=followed_ms)
 
     def _source_is_left(self) -> bool:
         """Returns whether nothing will release the source any more, because it is lost or its name was created again.

@@ -20,6 +20,8 @@ Kind = Literal[
     "description.missing",
     "description.damaged",
     "description.differs",
+    "follower.missing",  # a log counts followers that have no row: its entries are sent to nobody
+    "follower.uncounted",  # a follower has a row, and its log does not say so: it hears of no append
     "fork.uncounted",  # a fork reads from a log that does not count it: the log could be purged
     "index.missing",  # searches fail; a rebuild puts it right
     "index.damaged",

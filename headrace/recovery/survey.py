@@ -1,6 +1,6 @@
 """Reads the facts of every log from the bucket and the tables. Writes nothing.
 
-One listing of the bucket finds the logs. Each log then costs its two small objects, its newest manifest, and three
+One listing of the bucket finds the logs. Each log then costs its two small objects, its newest manifest, and four
 reads of tables. Logs that only the catalog knows are included, and damaged rows of it of which no log tells; logs that only
 the write-ahead log knows can't be found.
 """
@@ -23,6 +23,7 @@ from headrace.manifest.manifest import Description, Manifest, Tombstone, decode
 from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.recovery.report import Progress, no_progress
 from headrace.tables.catalog import DamagedRow, Row
+from headrace.tables.follows import Follow
 from headrace.tables.watermarks import Watermark
 from headrace.wal.state import Entry, LogConfig, LogState, incarnation_of, offset_of_slot
 
@@ -58,6 +59,8 @@ class Facts(msgspec.Struct, frozen=True):
         has_older: whether there are entries before it.
         tail: how the write-ahead log relates to the manifest: it is empty; its newest entry is before the published
             end; it continues the manifest (or nothing is published); it has another history.
+        followers: number of its followers that stay, by their rows; None if it has been purged.
+        followed_ms: when the last of the others ends (epoch ms), by their rows; 0 if there are none.
         touched_ms: when a read last renewed its sliding TTL (epoch ms); 0 if it has none.
         row: the catalog row of the log's name, perhaps for another log.
         damage: why the bucket's objects can't be trusted; empty if they can.
@@ -72,6 +75,8 @@ class Facts(msgspec.Struct, frozen=True):
     has_older: bool = False
     tail: Tail = "none"
     watermark: Watermark = Watermark()
+    followers: int | None = None
+    followed_ms: int = 0
     touched_ms: int = 0
     row: Row | None = None
     payload_slot: int | None = None
@@ -104,6 +109,13 @@ class Facts(msgspec.Struct, frozen=True):
             return False
         younger, older = self.row.config, self.config
         return (younger.incarnation, younger.created_ms) > (older.incarnation, older.created_ms)
+
+    @property
+    def uncounted(self) -> int:
+        """How many more followers that stay have rows than the state counts; negative if it counts more."""
+        if self.followers is None or self.state is None or self.state.ended:
+            return 0
+        return self.followers - self.state.followers
 
     @property
     def own_row(self) -> Row | None:
@@ -199,6 +211,7 @@ def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
             manifest = _manifest(stores.objects, log_id, listed.generations[-1])
     except Damaged as exc:
         damage = str(exc)
+    rows = list(_followers(stores, log_id)) if not listed.tombstoned else None  # before the entry that counts them
     newest = stores.wal.newest(log_id)
     oldest = stores.wal.read(log_id, limit=1).entries if newest is not None else []
     config = _config(manifest, tombstone, description, row, *oldest)
@@ -218,12 +231,24 @@ def look(stores: Stores, listed: Listed, row: Row | None = None) -> Facts:
         has_older=newest is not None and oldest[0].slot < newest.slot,
         tail=_tail(stores, newest, manifest, oldest, is_gone=listed.tombstoned),
         watermark=stores.watermarks.get(log_id),
+        followers=sum(one.stays for one in rows) if rows is not None else None,
+        followed_ms=max((one.until_ms for one in rows or ()), default=0),
         touched_ms=touched_ms,
         row=row,
         payload_slot=listed.payload_slot,
         damage=damage,
         row_damage=row_damage,
     )
+
+
+def _followers(stores: Stores, log_id: str) -> Iterator[Follow]:
+    after = ""
+    while True:
+        rows = stores.follows.of(log_id, after=after, limit=_PAGE)
+        yield from rows
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1].key
 
 
 def read_mark(objects: Objects, key: str, type_: type[M]) -> M | None:

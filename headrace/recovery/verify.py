@@ -168,6 +168,8 @@ class _Walk:
             named |= bucket.check_indexes(stores.objects, notes, standing, stores.clock.now_ms())
             self._check_orphans(standing - named - {keys.description(log_id)})
         self._check_row(facts)
+        if not self._is_superseded:
+            self._check_followers(facts)
         needs_sources = facts.state is None or not facts.state.ended or facts.state.forks > 0
         if config is not None and needs_sources and not self._is_superseded:
             self._check_lineage(config)
@@ -181,7 +183,7 @@ class _Walk:
             listed = next(list_logs(self._stores.objects, keys.log_prefix(self._log_id)), Listed(self._log_id))
             facts = look(self._stores, listed, self._row)
             generation = facts.manifest.generation if facts.manifest is not None else 0
-            agrees = facts.tail == "joins" and facts.watermark.generation == generation
+            agrees = facts.tail == "joins" and facts.watermark.generation == generation and not facts.uncounted
             if agrees or facts.tombstone is not None or attempt == _LOOKS - 1:
                 break
         return facts, listed
@@ -271,6 +273,19 @@ class _Walk:
             notes.warn("catalog.differs", where, expected=f"label {state.label}", found=f"label {row.label}")
         elif state is not None and row.ended != bool(state.ended):
             notes.warn("catalog.differs", where, expected=f"ended {state.ended!r}", found=f"ended {row.ended}")
+
+    def _check_followers(self, facts: Facts) -> None:
+        """Reports followers that the log's state does not count, and those that it counts and that are not there."""
+        state = facts.state
+        if state is None or state.ended:
+            return
+        if facts.uncounted > 0:
+            self._notes.error("follower.uncounted", self._log_id, expected=facts.followers, found=state.followers)
+        elif facts.uncounted < 0:
+            self._notes.warn("follower.missing", self._log_id, expected=state.followers, found=facts.followers)
+        if facts.followed_ms > max(state.followed_ms, self._stores.clock.now_ms()):
+            found = f"until {state.followed_ms}"
+            self._notes.error("follower.uncounted", self._log_id, expected=f"until {facts.followed_ms}", found=found)
 
     def _check_lineage(self, config: LogConfig) -> None:
         """Reports each ancestor that no longer has the offsets up to which the fork reads it."""

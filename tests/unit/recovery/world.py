@@ -57,6 +57,7 @@ class Ruins(World):
         kept.watermarks.rows = dict(self.wal.watermarks.rows)
         kept.producers.rows = dict(self.wal.producers.rows)
         kept.sessions.counters = dict(self.wal.sessions.counters)
+        kept.follows.rows = dict(self.wal.follows.rows)
         return kept
 
     def rewind(self, to: MemoryWal) -> None:

@@ -15,6 +15,7 @@ from headrace.log.context import Context as LogContext
 from headrace.manifest.manifest import Description
 from headrace.objects import keys
 from headrace.tables.catalog import Row
+from headrace.tables.follows import Follow
 from tests.support.builders import next_entry
 from tests.support.pairs import NOTES, PAIRS, SURFACE
 from tests.unit.sealer.test_crashes import each_call, fails
@@ -84,17 +85,22 @@ def test_the_events_of_an_end_lead_to_the_purge_of_every_log() -> None:
     assert left(world, row) == [GONE, GONE]
 
 
-def test_a_purge_removes_the_read_clock_of_every_log() -> None:
+def test_a_purge_removes_the_read_clock_and_the_followers_of_every_log() -> None:
     world = World()
     row = fill(world)
     other = world.pairs.create("q")
     logs = [one.log_id for one in (*row.logs, *other.logs)]
     for log_id in logs:
         world.stores.sessions.touch(log_id, 5)
+    for which in ("p", ("p", NOTES), "q"):
+        log_id = world.pairs.log.head(which).log_id
+        world.pairs.log.follow(which, Follow(log_id, "router", "r"))
+        world.pairs.log.follow(which, Follow(log_id, "bell", "b", until_ms=2**40))
     world.pairs.log.delete("p")
     world.wait(AGE_S)
     assert purge(world.parts, row.log_id)
     assert set(world.stores.sessions.clocks(logs)) == {one.log_id for one in other.logs}
+    assert {log_id for log_id, _ in world.wal.follows.rows} == {other.log_id}
 
 
 @pytest.mark.parametrize("after", [False, True])
