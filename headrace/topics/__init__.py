@@ -8,7 +8,9 @@
     configure    creates, and changes of the configuration
     erase        which records a delete is about
     diff         what a reader gets after a cursor
+    feeds        what routers append to a topic
     fields       the search configuration
+    priority     which topics matter now
     verbs        all of it as one object
 
 `seq = offset + 1` everywhere: the contract counts from 1, the log from 0. Offsets end at this folder; answers have seqs.

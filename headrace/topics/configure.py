@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -87,7 +87,7 @@ def decide_put(
     config = normalized(request.name, request.config)
     if look is not None and not look.state.ended:
         return _configure(surface, look, config, rows, now_ms)
-    entries, guards = _create(look, request.name, config, None, request.most, rows, now_ms, ids)
+    entries, guards = create(look, request.name, config, None, request.most, rows.counts, now_ms, ids)
     return Decision((Configured(True, config),), entries, guards)
 
 
@@ -102,7 +102,7 @@ def decide_first_write(
     if look is not None and not look.state.ended:
         return Decision((None,))
     config = normalized(first.name, first.request.config)
-    entries, guards = _create(look, first.name, config, first.request, first.most, rows, now_ms, ids)
+    entries, guards = create(look, first.name, config, first.request, first.most, rows.counts, now_ms, ids)
     count = len(first.request.records)
     answer = Written(1, count, count, created=True, durable=config.durable)
     digest = key_digest(first.request)
@@ -111,18 +111,27 @@ def decide_first_write(
     return Decision((answer,), entries, guards)
 
 
-def _create(
+def create(
     old: Look | None,
     name: str,
     config: TopicConfig,
     write: WriteRequest | None,
     most: int,
-    rows: Rows,
+    counts: Callable[[str], Sequence[int]],
     now_ms: int,
     ids: Ids,
 ) -> tuple[tuple[Draft, ...], tuple[Guard, ...]]:
-    """Returns the entries and guards that create a topic, perhaps with its first records. Raises TopicFull if these can
-    never fit.
+    """Returns the entries and guards that create a topic, perhaps with its first records; the first entry is that of its
+    main log.
+
+    Args:
+        old: the log that the name had; None if there was none.
+        most: how many topics there may be; 0 for any number.
+        counts: reads a counter (`Rows.counts`).
+
+    Raises:
+        TopicFull: the records can never fit.
+        LimitReached: there are as many topics as may be.
     """
     incarnation = incarnation_of(old.config, old.state) + 1 if old is not None else 0
     plain = LogConfig(TOPICS, name, incarnation, JSON, now_ms)
@@ -140,7 +149,7 @@ def _create(
         times = (TimeRun(len(write.records), grown.append_time_ms),)
         draft = draft._replace(state=grown, batches=(write.records,), times=times)
     before, last = (old.row, old.state) if old is not None else (None, None)
-    guards = put_counted(row, before, lambda: one_more(TOPICS, name, most, rows.counts, ids.refused), last)
+    guards = put_counted(row, before, lambda: one_more(TOPICS, name, most, counts, ids.refused), last)
     return (draft, *rules.create_companions(row, {LEASES: TIMINGS})), guards
 
 

@@ -7,15 +7,18 @@ from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from headrace.batch import Batch
 from headrace.errors import HeadraceError
 from headrace.log import seam as rules
 from headrace.log.requests import Head
-from headrace.log.seam import Decision, Draft, Ids, Look, Request, Rows, Surface
+from headrace.log.seam import Decision, Draft, Ids, Look, NamedObject, Request, Rows, Surface
 from headrace.tables.items import Guard
 from headrace.tables.producers import Key, PutKey
-from headrace.topics import live, quota, retention
+from headrace.topics import feeds, live, quota, retention
 from headrace.topics.errors import TopicFull, TopicNotFound
+from headrace.topics.feeds import VOID, Forward, Forwarded
 from headrace.topics.live import Gone
 from headrace.topics.retention import Measured
 from headrace.topics.runs import NONE, Runs
@@ -68,6 +71,7 @@ class Appends:
         self._rows = rows
         self._now_ms = now_ms
         self._hidden = hidden if retention.is_marked(topic_of(look.state).config) else (lambda: NONE)
+        self._ids = ids
         refused = [(guard, row) for guard, row in ids.refused if isinstance(guard, PutKey)]
         self._taken: dict[str, Key] = {guard.digest: row for guard, row in refused if guard.log_id == look.log_id}
         self._state = retention.expire(
@@ -87,14 +91,19 @@ class Appends:
         state = self._state
         if topic_of(state).config.discard == "old":
             state = retention.enforce_caps(state, self._removed(state), self._hidden)
+        objects: tuple[NamedObject, ...] = ()
+        if any(batch is VOID for batch in self._batches):
+            state, objects = live.pack(self._look.log_id, state, self._rows, self._ids)
         times = (TimeRun(sum(map(len, self._batches)), state.append_time_ms),)
         draft = Draft(self._look.log_id, "data", state, self._batches, times, tuple(self._accepted))
-        return Decision(answers, (draft,), tuple(self._guards))
+        return Decision(answers, (draft,), tuple(self._guards), objects)
 
     def _removed(self, state: LogState) -> Gone:
         return live.removed_of(self._look.log_id, state, self._rows)
 
-    def _answer(self, number: int, asked: Request) -> Written | HeadraceError:
+    def _answer(self, number: int, asked: Request) -> Written | Forwarded | HeadraceError:
+        if isinstance(asked.request, Forward):
+            return self._forward(number, asked.request)
         request: WriteRequest = asked.request
         config = topic_of(self._state).config
         digest = key_digest(request) if config.idempotency_window_ms else None
@@ -123,6 +132,51 @@ class Appends:
             self._written[digest] = answer
             self._guards.append(put_key(self._look.log_id, digest, answer, config, self._now_ms, asked.request_id))
         return answer
+
+    def _forward(self, number: int, step: Forward) -> Forwarded:
+        """Takes the longest prefix of a router's records that fits, and moves its cursor."""
+        before = topic_of(self._state)
+        if feeds.feed_in(before.fed_by, step.feed.router) != step.feed:
+            return Forwarded("stale")
+        is_void = step.is_cut and before.config.type == "log"  # a queue's workers learn of no gaps
+        if is_void:
+            grown = rules.grow(self._state, VOID, self._now_ms).state
+            self._state = retention.void(grown, self._removed(grown))
+            self._batches.append(VOID)
+        count = self._fitting(step)
+        if count:
+            batch = feeds.copies(step.feed, step.records[:count], step.incarnation)
+            self._state = grow(self._state, batch, self._now_ms)
+            self._batches.append(batch)
+        is_all = count == len(step.records)
+        if count or is_void:
+            self._accepted.append(number)
+            moved = replace(
+                step.feed,
+                incarnation=step.incarnation,
+                offset=step.next if is_all else step.records[count].offset,
+                total=step.feed.total + count,
+            )
+            topic = topic_of(self._state)
+            topic = replace(topic, fed_by=feeds.with_feed(topic.fed_by, moved))
+            self._state = replace(self._state, extension=topic)
+        return Forwarded("moved" if is_all else "blocked", count)
+
+    def _fitting(self, step: Forward) -> int:
+        """Returns how many of a router's records have room: those that a topic refuses wait in their source."""
+        config = topic_of(self._state).config
+        if not step.records:
+            return 0
+        grown = grow(self._state, feeds.copies(step.feed, step.records, step.incarnation), self._now_ms)
+        if config.discard == "old" or not self._is_full(grown):
+            return len(step.records)
+        self._expire_exactly()
+        live_now, size = retention.counted(self._state, self._removed(self._state), self._hidden())
+        return feeds.fitting(
+            step.records,
+            config.cap_records - live_now if config.cap_records else None,
+            config.cap_bytes - size if config.cap_bytes else None,
+        )
 
     def _repeat(self, row: Key | None, asked: Request) -> Written | None:
         """Returns the answer to a request whose key has been used; None if its key is free."""

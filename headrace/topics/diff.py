@@ -58,7 +58,18 @@ def plan(cursor: int, state: LogState, live: LogState, gone: Offsets) -> Plan:
         return Plan(floor, Gap(1, end, "recreated", end))
     if cursor < topic_of(live).evict_floor:
         return Plan(floor, Gap(cursor + 1, floor, _reason(cursor, topic_of(state), topic_of(live)), floor - cursor))
-    return Plan(min(gone.live_at(max(cursor, floor)), end), None)
+    cursor = max(cursor, floor)
+    start = min(gone.live_at(cursor), end)
+    if next_void(cursor, live) < start:
+        return Plan(start, Gap(cursor + 1, start, "source_trim", start - cursor))
+    return Plan(start, None)
+
+
+def next_void(position: int, live: LogState) -> int:
+    """Returns the offset of the first void from `position` on, or the end of the log if there is none. A page ends before
+    it: the next one begins with its gap.
+    """
+    return next((offset for offset in topic_of(live).voids if offset >= position), live.next_offset)
 
 
 def _reason(cursor: int, before: TopicState, now: TopicState) -> Reason:

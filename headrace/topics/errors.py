@@ -7,6 +7,7 @@ NotFound
 └── TopicNotFound
 Conflict
 ├── Incompatible      the topic exists with another type
+├── Routed            a delete of a topic that has routers, which go first
 ├── NotEmpty          a delete with `if_empty` of a topic that has records
 └── NotAQueue         a queue's request to a topic that is none
 TopicFull             a topic that refuses when it is full
@@ -49,6 +50,12 @@ class NotEmpty(Conflict):
     """The topic has records, and was to be deleted only if it has none."""
 
     code = "topic_not_empty"
+
+
+class Routed(Conflict):
+    """A router copies from the topic or into it: it must go first."""
+
+    code = "topic_routed"
 
 
 class NotAQueue(Conflict):

@@ -22,9 +22,10 @@ from headrace.topics.values import Mark, TopicConfig, TopicState, topic_of
 from headrace.wal.state import LogState
 
 MAX_MARKS = 16
+MAX_VOIDS = 16
 INLINE_BYTES = 512  # of removed runs in a state; more of them become an object
 
-Loss = Literal["cap", "ttl"]
+Loss = Literal["cap", "ttl", "source_trim"]
 
 
 def is_marked(config: TopicConfig) -> bool:
@@ -182,6 +183,28 @@ def lapse(state: LogState, end: int) -> LogState:
     return replace(state, extension=_lost(topic, end, cause)) if end > topic.evict_floor else state
 
 
+def void(state: LogState, removed: Callable[[], Offsets]) -> LogState:
+    """Returns the state in which the newest record is a void: it is gone, and stands for records that the topic's source
+    lost before they were copied. `state` is that of the log after its append, without the topic's part.
+    """
+    topic, offset = topic_of(state), state.next_offset - 1
+    inline = Runs.of_flat(topic.removed).add(offset, offset + 1)
+    gone = removed().union(Runs.of([(offset, offset + 1)]))
+    topic = replace(topic, removed=inline.flat(), voids=with_void(topic.voids, offset))
+    return _raise_floor(state, topic, state.floor, gone)
+
+
+def with_void(voids: Sequence[int], offset: int) -> tuple[int, ...]:
+    """Returns the offsets of a topic's voids with a new one. Of too many, the two neighbours that are nearest to each other
+    become one, the later: a reader that comes past both still learns that something was lost.
+    """
+    found = [*voids, offset]
+    while len(found) > MAX_VOIDS:
+        at = min(range(len(found) - 1), key=lambda one: found[one + 1] - found[one])
+        del found[at]
+    return tuple(found)
+
+
 def _lost(topic: TopicState, end: int, cause: Loss) -> TopicState:
     both = cause if topic.cause in ("", cause) else "mixed"
     return replace(topic, evict_floor=max(topic.evict_floor, end), cause=both)
@@ -200,6 +223,10 @@ def _raise_floor(state: LogState, topic: TopicState, floor: int, removed: Offset
         size = sum(mark.bytes for mark in marks)
     inline = Runs.of_flat(topic.removed).above(floor)
     topic = replace(topic, live=live, bytes=size if live else 0, removed=inline.flat(), marks=marks)
+    passed = [offset for offset in topic.voids if offset < floor]
+    if passed:
+        topic = replace(topic, voids=topic.voids[len(passed) :])
+        topic = _lost(topic, passed[-1] + 1, "source_trim") if passed[-1] >= topic.evict_floor else topic
     return replace(state, floor=floor, extension=topic)
 
 

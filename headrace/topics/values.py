@@ -41,6 +41,7 @@ DEFAULT_PAGE_BYTES = 1024 * 1024  # `max_batch_bytes` (§ 7.2, § 11)
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 LEASE_MS = (100, 86_400_000)  # clamp of every lease, and of a nack's delay from above
 MAX_JITTER_MS = 5000
+MAX_HOPS = 8  # a record that routers have copied so often is copied no more (§ 6)
 MAX_NUMBER = 2**63 - 1  # a seq is a u64 in the specification; a slot has room for less
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}\Z")
@@ -97,6 +98,58 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
     bytes: int
 
 
+class Match(NamedTuple):
+    """A condition on tags (§ 5): equal to `text` or, with `is_prefix`, beginning with it."""
+
+    text: str
+    is_prefix: bool = False
+
+    def fits(self, tag: str | None) -> bool:
+        """Returns whether a tag is as the condition says; a record without one never is."""
+        return tag is not None and (tag.startswith(self.text) if self.is_prefix else tag == self.text)
+
+
+class Routing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What of a router may change (§ 6): which records it copies, and what of them.
+
+    Attributes:
+        filter: the condition on their tags; None for all records.
+        exactly_once: whether copies are stamped with their origin. Each record is copied once in either case.
+    """
+
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    filter: Match | None = None
+    allow_cycle: bool = False
+    exactly_once: bool = False
+
+    def passes(self, record: Record) -> bool:
+        """Returns whether the router copies a record."""
+        return record.hops < MAX_HOPS and (self.filter is None or self.filter.fits(record.key))
+
+
+class Feed(msgspec.Struct, frozen=True, array_like=True):
+    """A router into a topic.
+
+    Attributes:
+        router: its name.
+        id: tells it from an earlier one of that name.
+        source, source_id: the topic whose records it copies, and the id of that topic's log.
+        incarnation, offset: its cursor: the offset of the next record to copy, and the incarnation of the source when that
+            was said.
+        total: how many records it has copied.
+    """
+
+    router: str
+    id: str
+    source: str
+    source_id: str
+    incarnation: int
+    offset: int
+    total: int = 0
+    routing: Routing = Routing()
+
+
 class RemovedRef(msgspec.Struct, frozen=True, array_like=True):
     """A reference to the object that names the pages of removed records: `logs/<id>/dead/<number>-<nonce>…`, immutable.
 
@@ -127,6 +180,9 @@ class TopicState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
         marks: stretches of the log, ascending, from the floor on.
         reserved: bytes that it has reserved of the limit of all topics; 0 while there is none.
         configured: how often the configuration of a queue has changed.
+        fed_by: the routers that copy records into it, all from one source.
+        voids: offsets of removed records that stand for some that the source lost before they were copied; readers learn of
+            them.
     """
 
     config: TopicConfig = TopicConfig()
@@ -139,6 +195,8 @@ class TopicState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
     marks: tuple[Mark, ...] = ()
     reserved: int = 0
     configured: int = 0
+    fed_by: tuple[Feed, ...] = ()
+    voids: tuple[int, ...] = ()
 
     @classmethod
     def begin(cls, config: LogConfig, state: LogState) -> LogState:
@@ -175,13 +233,6 @@ class TopicState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag
 def topic_of(state: LogState) -> TopicState:
     """Returns the topic's part of a log's state."""
     return state.extension if isinstance(state.extension, TopicState) else TopicState()
-
-
-class Match(NamedTuple):
-    """A condition on tags (§ 5): equal to `text` or, with `is_prefix`, beginning with it."""
-
-    text: str
-    is_prefix: bool = False
 
 
 class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,8 @@ from headrace.topics import diff, live, retention
 from headrace.topics.configure import FirstWrite, PutRequest, decide_first_write, decide_put, normalized
 from headrace.topics.decide import SURFACE, EraseRequest, TopicSurface, decide_erase
 from headrace.topics.erase import victims_of
-from headrace.topics.errors import NotEmpty, TopicNotFound
+from headrace.topics.errors import NotEmpty, Routed, TopicNotFound
+from headrace.topics.priority import effective_priority
 from headrace.topics.removed import Offsets
 from headrace.topics.runs import NONE, Runs
 from headrace.topics.values import (
@@ -46,10 +47,6 @@ _TRIES = 4  # a topic may be deleted and created between two looks
 _EXAMINED = 50_000  # records that one diff looks at, most of which its reader may not get
 _TIMES = 100_000  # append times of records, which never change
 _TOUCHED = 10_000
-_AUTO_PRIORITY = 500
-_HALF_LIFE_MS = 30_000
-_IDLE_MS = 300_000
-_MAX_PRIORITY = 1000
 
 
 class Hidden(NamedTuple):
@@ -176,21 +173,26 @@ class Topics(Log):
         yield self.control(name, lambda controls: controls.find_living(name), decide_erase, request)
 
     def remove(self, name: str, *, if_empty: bool = False) -> bool:
-        """Deletes a topic with all its records. Returns False if there is none. Raises NotEmpty if it must be empty and is
-        not.
+        """Deletes a topic with all its records. Returns False if there is none.
+
+        Raises:
+            NotEmpty: it must be empty and is not.
+            Routed: a router copies from it or into it.
         """
         with self._turns(self._context.groups.in_use(name)), suppress(TopicNotFound):
-            if not if_empty:
-                return self.controls.delete(name)
             with self.in_time():
-                head = self.head(name)
-                shown = self._show(name, head, None)
+                head = self.head(name) if if_empty else None
+                shown = self._show(name, head, None) if head is not None else None
 
             def check(looks: Sequence[Look | None]) -> None:
-                now = [(look.log_id, look.state.next_offset) for look in looks[:1] if look is not None]
-                is_other = now != [(head.log_id, head.state.next_offset)]
-                if shown.live or is_other:  # what was appended since is there, too
-                    raise NotEmpty(f'topic "{name}" is not empty')
+                look = looks[0]
+                assert look is not None, "it was found"
+                if head is not None and shown is not None:
+                    is_other = (look.log_id, look.state.next_offset) != (head.log_id, head.state.next_offset)
+                    if shown.live or is_other:  # what was appended since is there, too
+                        raise NotEmpty(f'topic "{name}" is not empty')
+                if look.state.followers or topic_of(look.state).fed_by:
+                    raise Routed(f'topic "{name}" has routers')
 
             return self.controls.delete(name, check)
         return False
@@ -267,7 +269,8 @@ class Topics(Log):
             cursor, incarnation = diff.resume(request, head), incarnation_of(head.config, head.state)
             state, gone = self._readable(name, head, cursor + 1)
             begin = diff.plan(cursor, head.state, state, gone)
-            records, position, examined = self._collect(page, begin.start, gone, request)
+            stop = diff.next_void(begin.start, state)
+            records, position, examined = self._collect(page, begin.start, stop, gone, request)
             if touch or records:
                 self._touch(head.log_id)
             earliest = min(gone.live_at(state.floor), page.end)
@@ -331,9 +334,10 @@ class Topics(Log):
         )
 
     def _collect(
-        self, page: RecordsPage, position: int, gone: Offsets, request: DiffRequest
+        self, page: RecordsPage, position: int, stop: int, gone: Offsets, request: DiffRequest
     ) -> tuple[list[Record], int, int]:
-        """Returns the records that a reader gets from a position on, the cursor after them, and how many were looked at.
+        """Returns the records that a reader gets from a position on and before `stop`, the cursor after them, and how many
+        were looked at.
 
         Args:
             page: records that were read already, perhaps those at the position.
@@ -342,23 +346,22 @@ class Topics(Log):
         records: list[Record] = []
         examined, room_bytes = 0, request.max_bytes
         found = page.records if page.records and page.records[0].offset <= position < page.next else []
-        while position < page.end:
+        while position < stop:
             room = request.limit - len(records)
             if not found:
                 # As far as the page can take records if the reader gets all that live; further, if many were its own.
                 wanted = max(room, examined)
-                through = min(
-                    gone.live_at(position, wanted - 1) + 1, position + 2 * max(request.limit, wanted), page.end
-                )
+                through = min(gone.live_at(position, wanted - 1) + 1, position + 2 * max(request.limit, wanted), stop)
                 found = self._context.page(row, position, through - position, request.max_bytes)
                 if not found or found[0].offset > position:
                     break  # they were dropped since the state was read: the next page begins with their gap
+            found = found[: stop - found[0].offset]
             there = gone.within(position, found[-1].offset + 1)
             taken = diff.take(found, position, there, own, room, room_bytes)
             records += taken.records
             examined += taken.examined
             room_bytes -= taken.size
-            position, found = min(gone.live_at(taken.next), page.end), []
+            position, found = min(gone.live_at(taken.next), stop), []
             if taken.is_full or examined >= _EXAMINED:
                 break
         return records, position, examined
@@ -387,14 +390,3 @@ class Topics(Log):
             self._touched.put(log_id, now_ms)
             with suppress(StoreError, HeadraceError):
                 self._stores.sessions.touch(log_id, now_ms)
-
-
-def effective_priority(config: TopicConfig, read_ms: int | None, now_ms: int) -> int:
-    """Returns the priority of a topic that was last read at `read_ms`: the one that was given, else by how long ago that
-    was.
-    """
-    if config.priority is not None:
-        return max(-_MAX_PRIORITY, min(config.priority, _MAX_PRIORITY))
-    if not config.auto_priority or read_ms is None or now_ms - read_ms > _IDLE_MS:
-        return 0
-    return round(_AUTO_PRIORITY * 2 ** (-max(0, now_ms - read_ms) / _HALF_LIFE_MS))

@@ -11,8 +11,9 @@ from headrace.errors import InvalidRequest, LimitReached
 from headrace.memory import memory_stores
 from headrace.tables.catalog import Row
 from headrace.topics.errors import Incompatible, NotEmpty, TopicFull, TopicNotFound
+from headrace.topics.priority import effective_priority
 from headrace.topics.values import Gap, Match, TopicConfig, WriteRequest
-from headrace.topics.verbs import Topics, effective_priority
+from headrace.topics.verbs import Topics
 from headrace.wal.memory import MemoryWal
 from tests.support.clocks import ManualClock
 from tests.unit.topics.world import put, read, seqs, write
