@@ -7,7 +7,7 @@ then written by compare-and-set, so that of two transitions from one state only 
                        `---time--- failed <--no or other answer
     idle --pending--> announced --claim--> leased --done, release, lease ends--> idle     (pull-wake)
 
-Whoever makes it idle looks at the streams after that, and opens the next wake if one is pending: an append that came
+After a transition to idle, its caller looks at the streams and opens the next wake if one is pending: an append that came
 earlier saw an open wake and did nothing.
 """
 
@@ -15,23 +15,26 @@ from __future__ import annotations
 
 import enum
 import hmac
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
+from headrace.errors import InvalidRequest
 from headrace.subscriptions.delivery import ATTEMPT_MS, Delivered
-from headrace.subscriptions.errors import AlreadyClaimed, Fenced, TokenInvalid
+from headrace.subscriptions.errors import AlreadyClaimed, Fenced, InvalidOffset, TokenInvalid
 from headrace.subscriptions.values import (
     MAX_LINKS,
     MAX_TOKENS,
     WEBHOOK,
+    Seen,
     Subscription,
     Token,
-    View,
     Wake,
+    acked_position,
     digest,
 )
+from headrace.wal.state import decode_cursor
 
 _CALL_SPARE_MS = 5_000  # the rest of what an attempt does
 _MAX_RETRY_MS = 60_000
@@ -204,15 +207,39 @@ def check_fence(sub: Subscription, token: Token, wake_id: str, generation: int) 
         raise Fenced
 
 
-def cut_views(views: Iterable[View]) -> tuple[View, ...]:
-    """Returns those of the views that one wake may carry: pending ones first, then by path; at most `MAX_LINKS` of them,
+def cut(seen: Sequence[Seen]) -> list[Seen]:
+    """Returns those of the links that one wake may carry: pending ones first, then by path; at most `MAX_LINKS` of them,
     and `SNAPSHOT_BYTES`.
     """
-    kept: list[View] = []
+    kept: list[Seen] = []
     room = SNAPSHOT_BYTES
-    for view in sorted(views, key=lambda one: (not one.has_pending, one.path))[:MAX_LINKS]:
-        room -= len(msgspec.json.encode(view)) + 1
+    for one in sorted(seen, key=lambda one: (not one.is_pending, one.link.path))[:MAX_LINKS]:
+        room -= len(msgspec.json.encode(one.show())) + 1
         if room < 0:
             break
-        kept.append(view)
-    return tuple(kept)
+        kept.append(one)
+    return kept
+
+
+def ack_position(seen: Seen, offset: str) -> int:
+    """Returns the position that an ack moves a link's cursor to.
+
+    Raises:
+        InvalidOffset: it is not one of the stream's, or before the cursor, or after the tail.
+    """
+    link, state = seen.link, seen.state
+    if state is None:
+        raise InvalidOffset(f"stream does not exist: stream={link.path}")
+    try:
+        cursor = decode_cursor(offset)
+    except InvalidRequest as exc:
+        raise InvalidOffset(f"offset is not one of the stream: stream={link.path}") from exc
+    own = [link.incarnation, *(recovery.incarnation for recovery in state.recoveries)]
+    if cursor.incarnation not in own:
+        raise InvalidOffset(f"offset is not one of the stream: stream={link.path}")
+    lost = [recovery.at for recovery in state.recoveries if recovery.incarnation > cursor.incarnation]
+    low, high = acked_position(link, state), min([state.next_offset, *lost])
+    if not low <= cursor.position <= high:
+        where = "before the cursor" if cursor.position < low else "after the tail"
+        raise InvalidOffset(f"offset is {where}: stream={link.path}")
+    return cursor.position

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from headrace.subscriptions import patterns
-from headrace.wal.state import START, LogState, decode_cursor
+from headrace.wal.state import START, LogState, decode_cursor, encode_cursor
 
 KIND = "subscription"  # of rows in the tables `sessions` and `follows`
 WEBHOOK = "webhook"
@@ -83,7 +83,8 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
         generation: number of wakes so far; it goes on when the id is used again.
         wake: the open wake; None if the subscription is idle.
         tokens: of the newest wakes, newest last.
-        is_linked: whether all streams that existed at its creation are linked.
+        linked: how far the streams that existed at its creation are linked: 0 not all yet, 1 all that the listing of names
+            had then, 2 also those that it had later. The listing lags.
         is_deleted: whether this is what is left of a deleted subscription.
     """
 
@@ -93,7 +94,7 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
     generation: int = 0
     wake: Wake | None = None
     tokens: tuple[Token, ...] = ()
-    is_linked: bool = False
+    linked: Literal[0, 1, 2] = 0
     is_deleted: bool = False
 
     @property
@@ -106,14 +107,13 @@ class Link(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stream of a subscription, and how far it is acknowledged.
 
     Attributes:
-        is_glob, is_explicit: whether the pattern matches it, and whether it was named.
+        is_explicit: whether it was named; else it is linked only because the pattern matches it.
         log_id: the log that has the name; empty if none does. The cursor is of this log.
         incarnation: of that log's configuration.
         acked_offset: the cursor: `-1` or a position as text.
     """
 
     path: str
-    is_glob: bool = False
     is_explicit: bool = False
     log_id: str = ""
     incarnation: int = 0
@@ -123,13 +123,6 @@ class Link(msgspec.Struct, frozen=True, omit_defaults=True):
     def link_type(self) -> str:
         """`explicit` if it was named, else `glob`."""
         return "explicit" if self.is_explicit else "glob"
-
-
-class Tail(NamedTuple):
-    """The end of a stream: as position, and as cursor text."""
-
-    position: int
-    text: str
 
 
 class View(msgspec.Struct, frozen=True):
@@ -143,10 +136,41 @@ class View(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What one wake of a webhook says of the streams. It never changes: `done` acknowledges this, and nothing newer."""
+    """What one wake of a webhook says of the streams. It never changes: `done` acknowledges this, and nothing newer.
+
+    Attributes:
+        log_ids: the log of each stream.
+    """
 
     wake_id: str
     streams: tuple[View, ...]
+    log_ids: tuple[str, ...]
+
+
+class Seen(NamedTuple):
+    """A link, and its log's state, as they were read; None if no living log has the name."""
+
+    link: Link
+    state: LogState | None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there is data past the cursor."""
+        return self.state is not None and self.state.next_offset > acked_position(self.link, self.state)
+
+    @property
+    def tail_offset(self) -> str:
+        """The end of the stream as cursor text; `-1` if there is no stream."""
+        if self.state is None:
+            return START
+        recoveries = self.state.recoveries
+        incarnation = recoveries[-1].incarnation if recoveries else self.link.incarnation
+        return encode_cursor(incarnation, self.state.next_offset)
+
+    def show(self) -> View:
+        """Returns the link as wakes and claims show it."""
+        link = self.link
+        return View(link.path, link.link_type, link.acked_offset, self.tail_offset, self.is_pending)
 
 
 def acked_position(link: Link, state: LogState) -> int:

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from headrace.subscriptions import rules
 from headrace.subscriptions.delivery import ATTEMPT_MS, Delivered
-from headrace.subscriptions.errors import AlreadyClaimed, Fenced, TokenInvalid
+from headrace.subscriptions.errors import AlreadyClaimed, Fenced, InvalidOffset, TokenInvalid
 from headrace.subscriptions.rules import Outcome
-from headrace.subscriptions.values import MAX_LINKS, MAX_TOKENS, Config, Link, Subscription, View, acked_position
+from headrace.subscriptions.values import MAX_LINKS, MAX_TOKENS, Config, Link, Seen, Subscription, acked_position
 from headrace.wal.state import LogState, Recovery, encode_cursor
 
 NOW = 1_700_000_000_000
@@ -171,12 +171,42 @@ def test_a_callback_during_the_call_decides() -> None:
     assert stage(rules.pass_time(called_back, NOW + 5_050, MIDDLE)) == "idle"
 
 
+def seen(path: str, *, is_pending: bool = True) -> Seen:
+    return Seen(Link(path, log_id="1"), LogState(next_offset=int(is_pending)))
+
+
 def test_a_wake_carries_pending_streams_first_and_not_too_many() -> None:
-    views = [View(f"a/{n:04}", "glob", "-1", "x", n % 2 == 0) for n in range(3 * MAX_LINKS)]
-    kept = rules.cut_views(views)
-    assert len(kept) == MAX_LINKS and all(view.has_pending for view in kept)
-    long = [View("x" * 1_000 + str(n), "glob", "-1", "x", True) for n in range(MAX_LINKS)]
-    assert 100 < len(rules.cut_views(long)) < 250
+    kept = rules.cut([seen(f"a/{n:04}", is_pending=n % 2 == 0) for n in range(3 * MAX_LINKS)])
+    assert len(kept) == MAX_LINKS and all(one.is_pending for one in kept)
+    few = rules.cut([seen("a/1", is_pending=False), seen("a/3"), seen("a/2")])
+    assert [one.link.path for one in few] == ["a/2", "a/3", "a/1"]
+    assert 100 < len(rules.cut([seen("x" * 1_000 + str(n)) for n in range(MAX_LINKS)])) < 250
+
+
+@pytest.mark.parametrize(
+    ("offset", "reason"),
+    [
+        (encode_cursor(3, 4), "before the cursor"),
+        (encode_cursor(3, 11), "after the tail"),
+        (encode_cursor(2, 7), "not one of the stream"),
+        ("-1", "not one of the stream"),
+        ("nonsense", "not one of the stream"),
+    ],
+)
+def test_an_ack_names_a_position_between_cursor_and_tail(offset: str, reason: str) -> None:
+    own = Seen(Link("a/b", log_id="1", incarnation=3, acked_offset=encode_cursor(3, 5)), LogState(next_offset=10))
+    assert [rules.ack_position(own, encode_cursor(3, position)) for position in (5, 7, 10)] == [5, 7, 10]
+    with pytest.raises(InvalidOffset, match=reason):
+        rules.ack_position(own, offset)
+
+
+def test_an_ack_from_before_a_recovery_reaches_only_what_was_kept() -> None:
+    state = LogState(next_offset=10, recoveries=(Recovery(8, 4),))
+    own = Seen(Link("a/b", log_id="1", incarnation=3), state)
+    assert rules.ack_position(own, encode_cursor(3, 8)) == 8
+    assert rules.ack_position(own, encode_cursor(4, 10)) == 10
+    with pytest.raises(InvalidOffset, match="after the tail"):
+        rules.ack_position(own, encode_cursor(3, 9))
 
 
 def test_a_cursor_falls_back_to_where_a_recovery_began() -> None:

@@ -1,0 +1,255 @@
+"""The links of subscriptions: which streams they have, how these are followed, and how far each is.
+
+A log is followed (`headrace.log.logs.Log.follow`) from before its link says where the cursor is, so that no append after
+the cursor is missed. A stream that is created empty is followed at once, and linked by its first append.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from headrace.clock import Threads
+from headrace.errors import Gone, NotFound
+from headrace.log.requests import Head
+from headrace.streams.values import STREAMS
+from headrace.subscriptions import patterns
+from headrace.subscriptions.desk import Desk
+from headrace.subscriptions.errors import InvalidSubscription
+from headrace.subscriptions.rows import LinkRow, Row, beginnings
+from headrace.subscriptions.values import KIND, MAX_LINKS, Config, Link, Seen, Subscription
+from headrace.tables.catalog import Row as Name
+from headrace.tables.follows import Follow
+from headrace.wal.state import START, Entry, LogConfig, encode_cursor
+
+_log = logging.getLogger(__name__)
+_LOOKERS = Threads(16, "links")
+_LAG_MS = 60_000  # of the listing of names
+_MAX_LOOKED = 20_000  # names, among which those that match are searched
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """What the row of a followed log remembers: its name, and what is needed to write its cursors."""
+
+    path: str
+    incarnation: int
+    base: int
+
+
+def followed(follow: Follow) -> Followed:
+    """Returns what the row of a followed log remembers."""
+    return msgspec.json.decode(follow.data, type=Followed)
+
+
+class Links:
+    """The links of subscriptions."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._rows = desk.rows
+
+    def look(self, rows: Iterable[LinkRow]) -> list[Seen]:
+        """Returns links with the states of their logs, as they are now. Costs a query for each, several at a time."""
+        return _LOOKERS.map(self.see, [row.link for row in rows])
+
+    def see(self, link: Link) -> Seen:
+        """Returns a link with the state of its log, as it is now."""
+        newest = self._desk.stores.wal.newest(link.log_id) if link.log_id else None
+        return Seen(link, newest.state if newest is not None and not newest.state.ended else None)
+
+    # Following and linking.
+
+    def link_existing(self, row: Row) -> None:
+        """Links the streams that exist already: those that are named, and those that the pattern matches. What is linked
+        keeps its cursor, so that this may be repeated.
+        """
+        sub = row.sub
+        if sub.linked == 0:
+            self.add(sub, sub.config.streams)
+        names = self.matching(sub.config)
+        _LOOKERS.map(lambda name: self._link(sub, name.name, is_explicit=False, created=name.config), names)
+
+    def matching(self, config: Config) -> list[Name]:
+        """Lists existing streams that a pattern matches.
+
+        Raises:
+            InvalidSubscription: they are more than a subscription can have, or must be searched among too many.
+        """
+        found: list[Name] = []
+        after, looked = "", 0
+        while config.pattern:
+            prefix = patterns.literal_prefix(config.pattern)
+            page = self._desk.stores.catalog.living(STREAMS, after=after, prefix=prefix, limit=MAX_LINKS)
+            found += [name for name in page if config.matches(name.name)]
+            looked += len(page)
+            if len(found) > MAX_LINKS:
+                raise InvalidSubscription(f"too many streams match the pattern: limit={MAX_LINKS}")
+            if len(page) < MAX_LINKS:
+                break
+            if looked >= _MAX_LOOKED:
+                raise InvalidSubscription(f"too many streams begin like the pattern: limit={_MAX_LOOKED}")
+            after = page[-1].name
+        return found
+
+    def add(self, sub: Subscription, paths: Sequence[str]) -> None:
+        """Links streams by name, at their tails; those that do not exist yet, too. Links that exist keep their cursors.
+
+        Raises:
+            InvalidSubscription: they would be too many.
+        """
+        known = {row.link.path for row in self._rows.links(sub.id)}
+        if len(known | set(paths)) > MAX_LINKS:
+            raise InvalidSubscription(f"a subscription has too many streams: limit={MAX_LINKS}")
+        for beginning in beginnings(replace(sub.config, pattern=""), paths):
+            self._rows.put_interest(beginning, sub.id)
+        _LOOKERS.map(lambda path: self._link(sub, path, is_explicit=True), list(paths))
+
+    def _link(self, sub: Subscription, path: str, *, is_explicit: bool, created: LogConfig | None = None) -> None:
+        for _ in self._desk.tries("a link changes all the time"):
+            row = self._rows.link(sub.id, path)
+            if row is not None and (row.link.is_explicit or not is_explicit):
+                return
+            if row is not None:
+                link = replace(row.link, is_explicit=True)
+            else:
+                head = self.follow(sub.id, path)
+                if head is None and not is_explicit:
+                    return
+                link = Link(path, is_explicit)
+                if head is not None:
+                    link = replace(link, log_id=head.log_id, incarnation=head.config.incarnation)
+                    is_late = (
+                        created is not None and sub.linked == 1 and created.created_ms > sub.created_ms - _LAG_MS
+                    )
+                    if not is_late:  # or its data would never be told of: it came with the subscription
+                        link = replace(link, acked_offset=head.next_offset)
+            if self._rows.put_link(sub.id, link, row):
+                return
+
+    def follow(self, id_: str, path: str) -> Head | None:
+        """Has a subscription follow the stream that has a name. Returns a state of the stream from which on each append is
+        told; None if there is no such stream.
+        """
+        streams = self._desk.streams
+        try:
+            head = streams.head(path)
+            if self._desk.stores.follows.get(head.log_id, KIND, id_) is None:
+                remembered = Followed(path, head.config.incarnation, head.config.base_offset)
+                return streams.follow(path, Follow(head.log_id, KIND, id_, msgspec.json.encode(remembered)))
+            return streams.head(path)
+        except (NotFound, Gone):
+            return None
+
+    def _unfollow(self, id_: str, link: Link) -> None:
+        follow = self._desk.stores.follows.get(link.log_id, KIND, id_) if link.log_id else None
+        if follow is not None:
+            self.drop_follow(follow)
+
+    def drop_follow(self, follow: Follow) -> None:
+        """Ends that a subscription follows a log; does nothing if the log has ended, because its rows go with it."""
+        try:
+            self._desk.streams.unfollow(followed(follow).path, follow)
+        except (NotFound, Gone):
+            return
+
+    # What happens to streams.
+
+    def created(self, log_id: str) -> list[str]:
+        """Has the subscriptions that want a new stream follow it. Returns the ids of those that have data of it to read.
+
+        May be called more than once, and late.
+        """
+        entries = self._desk.stores.wal.read(log_id, limit=1).entries
+        config = entries[0].config if entries else None
+        if config is None or config.surface != STREAMS or config.role:
+            return []
+        return [id_ for id_ in self._rows.interested(config.name) if self._join(id_, config.name, log_id)]
+
+    def _join(self, id_: str, path: str, log_id: str) -> bool:
+        row = self._rows.get(id_)
+        if row is None or row.sub.is_deleted:
+            return False
+        link = self._rows.link(id_, path)
+        if not row.sub.config.matches(path) and (link is None or not link.link.is_explicit):
+            return False
+        head = self.follow(id_, path)
+        if head is None or head.log_id != log_id:
+            return False  # it has ended; a later one has an event of its own
+        newest = self._desk.stores.wal.newest(log_id)
+        follow = self._desk.stores.follows.get(log_id, KIND, id_)
+        return newest is not None and follow is not None and self.appended(row, follow, newest) is not None
+
+    def appended(self, row: Row, follow: Follow, newest: Entry) -> Link | None:
+        """Links a log at its first append, or attaches it to the link that waits for its name. Returns the link if there is
+        data past its cursor, else None.
+        """
+        sub, at = row.sub, followed(follow)
+        for _ in self._desk.tries("a link changes all the time"):
+            found = self._rows.link(sub.id, at.path)
+            link = found.link if found is not None else Link(at.path)
+            if link.log_id != follow.log_id:
+                if newest.state.next_offset <= at.base and not link.is_explicit:
+                    return None
+                if found is None and not sub.config.matches(at.path):
+                    self.drop_follow(follow)
+                    return None
+                if found is None and len(self._rows.links(sub.id)) >= MAX_LINKS:
+                    _log.error("stream is not linked: subscription=%s is full: stream=%s", sub.id, at.path)
+                    self.drop_follow(follow)
+                    return None
+                # A fork's inherited records are no news.
+                start = encode_cursor(at.incarnation, at.base) if at.base else START
+                link = replace(link, log_id=follow.log_id, incarnation=at.incarnation, acked_offset=start)
+                if not self._rows.put_link(sub.id, link, found):
+                    continue
+            return link if Seen(link, newest.state).is_pending else None
+        raise AssertionError("tries end by an error")
+
+    def ended(self, id_: str, log_id: str, path: str) -> None:
+        """Removes the link to a log that has ended. One by name stays, without a cursor: it waits for the name."""
+        for _ in self._desk.tries("a link changes all the time"):
+            found = self._rows.link(id_, path)
+            if found is None or found.link.log_id != log_id:
+                return
+            if found.link.is_explicit:
+                if self._rows.put_link(id_, Link(path, is_explicit=True), found):
+                    return
+            elif self._rows.drop_link(found):
+                return
+
+    # Removing.
+
+    def remove(self, sub: Subscription, path: str) -> None:
+        """Removes a link that was made by name. If the pattern matches the stream, the link stays with its cursor, as one
+        of the pattern.
+        """
+        for _ in self._desk.tries("a link changes all the time"):
+            found = self._rows.link(sub.id, path)
+            if found is None or not found.link.is_explicit:
+                return
+            if found.link.log_id and sub.config.matches(path):
+                if self._rows.put_link(sub.id, replace(found.link, is_explicit=False), found):
+                    break
+            elif self._rows.drop_link(found):
+                self._unfollow(sub.id, found.link)
+                break
+        self._rows.drop_interest(f"={path}", sub.id)
+
+    def clean(self, sub: Subscription) -> None:
+        """Removes what a deleted subscription leaves behind. A log that it follows without a link is left: its next append
+        ends that.
+        """
+        rows = self._rows.links(sub.id)
+
+        def drop(row: LinkRow) -> None:
+            self._unfollow(sub.id, row.link)
+            self._rows.drop_interest(f"={row.link.path}", sub.id)
+            self._rows.drop_link(row)
+
+        _LOOKERS.map(drop, rows)
+        for beginning in beginnings(sub.config, sub.config.streams):
+            self._rows.drop_interest(beginning, sub.id)
+        self._rows.drop_snapshot(sub.id)

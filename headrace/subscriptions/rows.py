@@ -1,0 +1,183 @@
+"""The rows of subscriptions in the table of sessions.
+
+    subscription#<id>, -                the subscription
+    subscription#<id>, link#<digest>    a link, by the digest of its path, which may be longer than a key
+    subscription#<id>, snapshot         what the newest wake of a webhook says
+    interest#<beginning>, <id>          that a subscription waits for streams that begin so
+
+A new stream is matched only with subscriptions that may want it: those whose pattern has its first segment (`/orders`) or
+begins with a wildcard (`*`), and those that name it (`=orders/17`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from headrace.errors import Damaged
+from headrace.subscriptions import patterns
+from headrace.subscriptions.values import KIND, MAX_LINKS, Config, Link, Snapshot, Subscription, digest
+from headrace.tables.items import Guard
+from headrace.tables.parts import Part, PutPart
+from headrace.tables.sessions import Sessions
+
+INTEREST = "interest"
+_LINK = "link#"
+_SNAPSHOT = "snapshot"
+_PAGE = 500
+_LINKS_AT_ONCE = 90  # a transaction has at most 100 items
+
+T = TypeVar("T")
+
+
+class Row(NamedTuple):
+    """A subscription with the row that it was read from."""
+
+    part: Part
+    sub: Subscription
+
+    def put(self, sub: Subscription) -> PutPart:
+        """Returns the guard that writes a later state in place of this one."""
+        return PutPart(_part(sub, 0), self.part)
+
+
+class LinkRow(NamedTuple):
+    """A link with the row that it was read from."""
+
+    part: Part
+    link: Link
+
+    def put(self, link: Link) -> PutPart:
+        """Returns the guard that writes the link in place of this one."""
+        return PutPart(msgspec.structs.replace(self.part, data=_encode(link)), self.part)
+
+
+class Rows:
+    """Reads and writes the rows of subscriptions."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def get(self, id_: str) -> Row | None:
+        """Returns a subscription, deleted or not; None if there never was one, or it was forgotten."""
+        part = self._sessions.part(KIND, id_)
+        return Row(part, _decode(part, Subscription)) if part is not None else None
+
+    def put(self, before: Row | None, sub: Subscription, *others: Guard, expires_ms: int = 0) -> bool:
+        """Writes a subscription in place of `before` (None: there is none), with other rows. Returns False, and changes
+        nothing, if one of them is not the one that was read.
+        """
+        own = PutPart(_part(sub, expires_ms), before.part if before is not None else None)
+        return self._sessions.commit((own, *others)) is None
+
+    def put_links(self, before: Row, after: Subscription, links: Sequence[PutPart]) -> bool:
+        """Writes a subscription with some of its links; if these are too many for one transaction, first links, some at a
+        time, each time under the condition that nothing else has changed the subscription. Returns False if something has.
+        """
+        while len(links) > _LINKS_AT_ONCE:
+            if not self.put(before, before.sub, *links[:_LINKS_AT_ONCE]):
+                return False
+            before = Row(msgspec.structs.replace(before.part, version=before.part.version + 1), before.sub)
+            links = links[_LINKS_AT_ONCE:]
+        return self.put(before, after, *links)
+
+    # Links.
+
+    def link(self, id_: str, path: str) -> LinkRow | None:
+        """Returns the link of a subscription to a path; None if there is none."""
+        part = self._sessions.part(KIND, id_, _LINK + digest(path))
+        return LinkRow(part, _decode(part, Link)) if part is not None else None
+
+    def links(self, id_: str) -> list[LinkRow]:
+        """Returns the links of a subscription, in the order of their paths. Writers that do not know of each other may have
+        made a few more than `MAX_LINKS`.
+        """
+        parts: list[Part] = []
+        while len(parts) < 2 * MAX_LINKS:
+            after = parts[-1].part if parts else ""
+            page = self._sessions.parts(KIND, id_, prefix=_LINK, after=after, limit=_PAGE)
+            parts += page
+            if len(page) < _PAGE:
+                break
+        return sorted((LinkRow(part, _decode(part, Link)) for part in parts), key=lambda row: row.link.path)
+
+    def put_link(self, id_: str, link: Link, before: LinkRow | None) -> bool:
+        """Writes a link in place of `before`. Returns False if another row is there."""
+        part = Part(KIND, id_, _LINK + digest(link.path), _encode(link))
+        return self._sessions.put_part(part, before.part if before is not None else None)
+
+    def drop_link(self, row: LinkRow) -> bool:
+        """Removes a link. Returns False if it has changed."""
+        return self._sessions.drop_part(row.part)
+
+    # Snapshots.
+
+    def snapshot(self, id_: str) -> tuple[Part, Snapshot] | None:
+        """Returns what the newest wake of a webhook says of the streams, with its row."""
+        part = self._sessions.part(KIND, id_, _SNAPSHOT)
+        return (part, _decode(part, Snapshot)) if part is not None else None
+
+    def put_snapshot(self, id_: str, snapshot: Snapshot) -> PutPart:
+        """Returns the guard that writes a snapshot in place of the current one."""
+        standing = self.snapshot(id_)
+        part = Part(KIND, id_, _SNAPSHOT, _encode(snapshot))
+        return PutPart(part, standing[0] if standing is not None else None)
+
+    def drop_snapshot(self, id_: str) -> None:
+        """Removes the snapshot, if there is one."""
+        standing = self.snapshot(id_)
+        if standing is not None:
+            self._sessions.drop_part(standing[0])
+
+    # Interests.
+
+    def interested(self, name: str) -> list[str]:
+        """Returns the ids of the subscriptions that may want a new stream of this name."""
+        ids: dict[str, None] = {}
+        for beginning in ("*", f"/{name.split('/', 1)[0]}", f"={name}"):
+            ids |= dict.fromkeys(self._ids(beginning))
+        return list(ids)
+
+    def _ids(self, beginning: str) -> Iterator[str]:
+        after = ""
+        while True:
+            page = self._sessions.parts(INTEREST, beginning, after=after, limit=_PAGE)
+            yield from (part.part for part in page)
+            if len(page) < _PAGE:
+                return
+            after = page[-1].part
+
+    def put_interest(self, beginning: str, id_: str) -> None:
+        """Writes that a subscription waits for streams, if that is not known yet."""
+        self._sessions.put_part(Part(INTEREST, beginning, id_), None)
+
+    def drop_interest(self, beginning: str, id_: str) -> None:
+        """Removes that again."""
+        part = self._sessions.part(INTEREST, beginning, id_)
+        if part is not None:
+            self._sessions.drop_part(part)
+
+
+def beginnings(config: Config, paths: Iterable[str]) -> list[str]:
+    """Returns under which beginnings a subscription must be found: of its pattern, and of paths that it names."""
+    found = [f"={path}" for path in paths]
+    if config.pattern:
+        first = patterns.first_segment(config.pattern)
+        found.append("*" if first is None else f"/{first}")
+    return found
+
+
+def _part(sub: Subscription, expires_ms: int) -> Part:
+    return Part(KIND, sub.id, data=_encode(sub), expires_ms=expires_ms)
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _decode(part: Part, type_: type[T]) -> T:
+    try:
+        return msgspec.json.decode(part.data, type=type_)
+    except msgspec.MsgspecError as exc:
+        raise Damaged(f"row of a subscription does not parse: id={part.id} part={part.part}") from exc

@@ -1,0 +1,441 @@
+"""Subscriptions as clients and the relay use them, on stores in memory."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from headrace.errors import HeadraceError
+from headrace.streams.values import AppendRequest
+from headrace.subscriptions.errors import (
+    AlreadyClaimed,
+    Fenced,
+    InvalidOffset,
+    InvalidSubscription,
+    NoPendingWork,
+    NoSubscription,
+    SubscriptionExists,
+)
+from headrace.subscriptions.rules import Outcome
+from headrace.subscriptions.values import KIND, MAX_LINKS, Config
+from headrace.subscriptions.verbs import Ack
+from tests.unit.subscriptions.world import HOOK, PULL, World, everyone
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.create("pool")
+    made.hear()
+    return made
+
+
+def test_existing_streams_are_linked_at_their_tails_and_nothing_is_pending(world: World) -> None:
+    world.create("orders/1", {"n": 1})
+    world.create("other")
+    world.put()
+    world.hear()
+    (link,) = world.links().values()
+    assert (link.path, link.link_type, link.acked_offset) == (
+        "orders/1",
+        "glob",
+        world.streams.head("orders/1").next_offset,
+    )
+    assert world.wakes() == []
+    with pytest.raises(NoPendingWork):
+        world.claim()
+
+
+def test_an_append_is_announced_once_until_the_wake_is_over(world: World) -> None:
+    world.create("orders/1")
+    world.put()
+    tail = world.append("orders/1")
+    world.hear()
+    world.append("orders/1")
+    world.hear()
+    (record,) = world.wakes()
+    assert {name: record[name] for name in ("type", "subscription_id", "stream", "generation")} == {
+        "type": "wake",
+        "subscription_id": "s",
+        "stream": "orders/1",
+        "generation": 1,
+    }
+    claimed = world.claim()
+    assert claimed.streams[0].has_pending and claimed.streams[0].tail_offset > tail
+    assert world.ack(claimed, ("orders/1", tail), done=True), "the second append is pending still"
+    assert [record["generation"] for record in world.wakes()] == [1, 2]
+
+
+def test_a_later_match_is_linked_by_its_first_append_with_all_its_data(world: World) -> None:
+    world.put()
+    world.create("orders/1")
+    world.hear()
+    assert world.links() == {}
+    world.append("orders/1")
+    world.hear()
+    assert world.links()["orders/1"].acked_offset == "-1"
+    assert len(world.wakes()) == 1
+    world.create("orders/2", {"n": 1})
+    world.hear()
+    assert world.links()["orders/2"].acked_offset == "-1"
+    assert {view.path for view in world.claim().streams if view.has_pending} == {"orders/1", "orders/2"}
+
+
+def test_a_claim_needs_no_record_and_writes_it_first(world: World) -> None:
+    world.create("orders/1")
+    world.put()
+    world.append("orders/1")
+    claimed = world.claim()
+    assert claimed.subscription.generation == 1
+    assert [record["generation"] for record in world.wakes()] == [1]
+    world.hear()
+    assert len(world.wakes()) == 1
+
+
+def test_one_of_two_claims_wins(world: World) -> None:
+    world.create("orders/1")
+    world.put()
+    world.append("orders/1")
+    world.hear()
+    claimed = world.claim("one")
+    with pytest.raises(AlreadyClaimed) as refused:
+        world.another().claim("s", "two", everyone)
+    assert refused.value.holder == "one"
+    assert not world.ack(claimed, ("orders/1", claimed.streams[0].tail_offset), done=True)
+
+
+def test_a_claim_with_nothing_left_closes_the_wake(world: World) -> None:
+    world.create("orders/1")
+    world.put()
+    world.append("orders/1")
+    world.hear()
+    world.streams.delete("orders/1")
+    world.hear()
+    with pytest.raises(NoPendingWork):
+        world.claim()
+    assert world.sub().wake is None
+    world.create("orders/1", {})
+    world.hear()
+    assert [record["generation"] for record in world.wakes()] == [1, 2]
+
+
+def test_a_refused_ack_changes_nothing(world: World) -> None:
+    world.create("orders/1")
+    world.create("orders/2")
+    world.put()
+    good = world.append("orders/1")
+    world.hear()
+    claimed, before = world.claim(), world.sub()
+    for bad in [("orders/2", good + "0"), ("unknown", good), ("orders/1", "-1"), ("orders/1", "nonsense")]:
+        with pytest.raises(InvalidOffset):
+            world.ack(claimed, ("orders/1", good), bad, done=True)
+    assert world.sub() == before
+    assert world.links()["orders/1"].acked_offset != good
+
+
+def test_a_lease_that_ends_fences_its_worker_and_the_work_is_announced_again(world: World) -> None:
+    world.create("orders/1")
+    world.put()
+    tail = world.append("orders/1")
+    world.hear()
+    claimed = world.claim()
+    world.advance(4)
+    assert not world.ack(claimed)
+    world.advance(4)
+    world.tick()
+    assert world.sub().wake is not None, "the heartbeat renewed it"
+    world.advance(1)
+    with pytest.raises(Fenced):
+        world.ack(claimed, ("orders/1", tail), done=True)
+    world.tick()
+    assert [record["generation"] for record in world.wakes()] == [1, 2]
+    assert world.claim("other").subscription.generation == 2
+    with pytest.raises(Fenced):
+        world.ack(claimed, done=True)
+    with pytest.raises(Fenced):
+        world.subs.release("s", claimed.token, claimed.wake_id, 1)
+
+
+def test_a_release_keeps_earlier_acks_and_announces_the_rest(world: World) -> None:
+    world.create("orders/1")
+    world.put()
+    first = world.append("orders/1")
+    world.append("orders/1")
+    world.hear()
+    claimed = world.claim()
+    world.ack(claimed, ("orders/1", first))
+    world.subs.release("s", claimed.token, claimed.wake_id, 1)
+    assert [record["generation"] for record in world.wakes()] == [1, 2]
+    assert world.claim().streams[0].acked_offset == first
+
+
+def test_an_unclaimed_wake_is_announced_again(world: World) -> None:
+    world.create("orders/1")
+    world.put()
+    world.append("orders/1")
+    world.hear()
+    world.advance(31)
+    world.tick()
+    world.advance(31)
+    world.tick()
+    assert [record["generation"] for record in world.wakes()] == [1, 1]
+    world.advance(31)
+    world.tick()
+    assert len(world.wakes()) == 3
+
+
+def test_without_its_wake_stream_a_subscription_can_still_be_claimed(world: World) -> None:
+    world.create("orders/1")
+    world.put(replace(PULL, wake_stream="absent"))
+    world.append("orders/1")
+    world.hear()
+    assert world.sub().generation == 1
+    world.create("absent")
+    world.advance(31)
+    world.tick()
+    assert [record["generation"] for record in world.wakes("absent")] == [1], "repeated, once it is there"
+    assert world.claim().subscription.generation == 1
+
+
+def test_a_closed_wake_stream_takes_no_record(world: World) -> None:
+    world.create("orders/1")
+    world.put()
+    world.streams.append("pool", AppendRequest(close=True))
+    world.append("orders/1")
+    world.hear()
+    assert world.wakes() == []
+    assert world.claim().subscription.generation == 1
+
+
+def test_a_wake_stream_wakes_other_subscriptions_and_never_its_own(world: World) -> None:
+    world.create("orders/1")
+    world.create("pool2")
+    world.put(replace(PULL, pattern="**"))
+    world.put(Config("pull-wake", "pool", wake_stream="pool2"), "t")
+    world.append("orders/1")
+    world.hear()
+    assert [record["stream"] for record in world.wakes("pool2")] == ["pool"]
+    assert "pool" not in world.links()
+
+
+# Webhooks.
+
+
+def test_done_acknowledges_what_was_sent_and_nothing_newer(world: World) -> None:
+    world.create("orders/1")
+    world.put(HOOK)
+    sent = world.append("orders/1")
+    world.hear()
+    newer: list[str] = []
+    world.meanwhile = lambda: newer or newer.append(world.append("orders/1"))
+    world.tick()
+    world.hear()
+    assert [call.streams[0].tail_offset for call in world.calls] == [sent, newer[0]]
+    assert [call.generation for call in world.calls] == [1, 2]
+    assert world.links()["orders/1"].acked_offset == newer[0]
+    assert world.sub().wake is None
+
+
+def test_a_failing_webhook_is_called_again_with_the_same_wake_and_body(world: World) -> None:
+    world.create("orders/1")
+    world.put(HOOK)
+    sent = world.append("orders/1")
+    world.hear()
+    world.answers = [Outcome.FAILED] * 3
+    pauses = []
+    for _ in range(3):
+        pauses.append(world.tick())
+        assert world.sub().status == "failed"
+        world.append("orders/1")
+        world.hear()
+        world.advance(pauses[-1] or 0)
+    assert pauses == [1.0, 2.0, 4.0]
+    world.tick()
+    assert {(call.wake_id, call.generation) for call in world.calls[:4]} == {(world.calls[0].wake_id, 1)}
+    assert {call.streams for call in world.calls[:4]} == {world.calls[0].streams}
+    assert len({call.token for call in world.calls[:4]}) == 4
+    assert world.calls[0].streams[0].tail_offset == sent
+    assert world.calls[4].generation == 2, "what came meanwhile"
+
+
+def test_an_accepted_wake_without_a_callback_is_the_next_generation_without_a_pause(world: World) -> None:
+    world.create("orders/1")
+    world.put(HOOK)
+    world.append("orders/1")
+    world.hear()
+    world.answers = [Outcome.ACCEPTED]
+    assert world.tick() == 5.0
+    world.advance(5)
+    world.tick()
+    assert [call.generation for call in world.calls] == [1, 2]
+
+
+def test_a_callback_ends_the_wake_even_while_a_retry_waits(world: World) -> None:
+    world.create("orders/1")
+    world.put(HOOK)
+    tail = world.append("orders/1")
+    world.hear()
+    world.answers = [Outcome.FAILED]
+    world.tick()
+    call = world.calls[0]
+    ack = Ack(call.wake_id, 1, [("orders/1", tail)], done=True)
+    assert not world.subs.ack("s", "webhook", call.token, ack)
+    with pytest.raises(Fenced):
+        world.subs.ack("s", "webhook", call.token, ack)
+    world.advance(10)
+    world.tick()
+    assert len(world.calls) == 1
+
+
+def test_a_subscription_that_is_deleted_during_a_call_is_not_called_again(world: World) -> None:
+    world.create("orders/1")
+    world.put(HOOK)
+    world.append("orders/1")
+    world.hear()
+    world.answers = [Outcome.FAILED]
+    world.meanwhile = lambda: world.subs.delete("s", everyone)
+    world.tick()
+    world.advance(3600)
+    assert world.timer() is None or world.tick() is None
+    assert len(world.calls) == 1
+    with pytest.raises(NoSubscription):
+        world.sub()
+
+
+# Links.
+
+
+def test_links_by_name_wait_for_their_streams_and_survive_them(world: World) -> None:
+    world.put(Config("pull-wake", streams=("audit/eu",), wake_stream="pool"))
+    assert world.links()["audit/eu"].acked_offset == "-1"
+    world.create("audit/eu", {"n": 1})
+    world.hear()
+    claimed = world.claim()
+    tail = claimed.streams[0].tail_offset
+    world.ack(claimed, ("audit/eu", tail), done=True)
+    assert world.links()["audit/eu"].acked_offset == tail
+    world.streams.delete("audit/eu")
+    world.hear()
+    assert world.links()["audit/eu"].acked_offset == "-1"
+    world.create("audit/eu")
+    world.hear()
+    world.append("audit/eu")
+    world.hear()
+    assert [view.acked_offset for view in world.claim().streams] == ["-1"]
+
+
+def test_removing_a_name_leaves_what_the_pattern_matches(world: World) -> None:
+    world.create("orders/1")
+    world.create("audit")
+    world.put(replace(PULL, streams=("audit", "orders/1")))
+    cursor = world.links()["orders/1"].acked_offset
+    for path in ("orders/1", "audit", "unknown"):
+        world.subs.remove("s", path, everyone)
+    assert {path: (link.link_type, link.acked_offset) for path, link in world.links().items()} == {
+        "orders/1": ("glob", cursor)
+    }
+    assert world.stores.follows.of(world.streams.head("audit").log_id, KIND) == []
+    assert world.streams.head("audit").state.followers == 0
+    world.subs.remove("s", "orders/1", everyone)
+    assert set(world.links()) == {"orders/1"}, "a link of the pattern stays"
+
+
+def test_a_link_that_is_added_again_keeps_its_cursor(world: World) -> None:
+    world.create("orders/1")
+    world.put()
+    cursor = world.links()["orders/1"].acked_offset
+    world.append("orders/1")
+    world.hear()
+    world.subs.add("s", ["orders/1"], everyone)
+    link = world.links()["orders/1"]
+    assert (link.link_type, link.acked_offset) == ("explicit", cursor)
+
+
+def test_a_stream_that_is_created_again_begins_anew(world: World) -> None:
+    world.create("orders/1", *range(5))
+    world.put()
+    world.streams.delete("orders/1")
+    world.hear()
+    assert world.links() == {}
+    world.create("orders/1", 1)
+    world.hear()
+    assert world.links()["orders/1"].acked_offset == "-1"
+    assert len(world.wakes()) == 1
+
+
+def test_a_subscription_has_at_most_a_thousand_links(world: World) -> None:
+    names = tuple(f"audit/{n}" for n in range(MAX_LINKS))
+    world.put(Config("pull-wake", streams=names, wake_stream="pool"))
+    assert len(world.links()) == MAX_LINKS
+    with pytest.raises(InvalidSubscription):
+        world.subs.add("s", ["one-more"], everyone)
+    assert len(world.links()) == MAX_LINKS
+
+
+# Configuration, deletion.
+
+
+def test_the_same_configuration_is_the_same_subscription(world: World) -> None:
+    first = world.subs.put("s", PULL)
+    again = world.subs.put("s", PULL)
+    assert (first.is_new, again.is_new) == (True, False)
+    assert first.subscription == again.subscription
+    with pytest.raises(SubscriptionExists):
+        world.put(replace(PULL, lease_ttl_ms=6_000))
+
+
+def test_a_repeated_put_restores_no_link_that_was_removed(world: World) -> None:
+    config = replace(PULL, streams=("audit",))
+    world.put(config)
+    world.subs.remove("s", "audit", everyone)
+    world.put(config)
+    assert world.links() == {}
+
+
+def test_after_a_deletion_nothing_is_left_but_the_generation(world: World) -> None:
+    world.create("orders/1")
+    world.put(replace(PULL, streams=("audit",)))
+    world.append("orders/1")
+    world.hear()
+    claimed = world.claim()
+    world.subs.delete("s", everyone)
+    world.subs.delete("s", everyone)
+    for call in (world.sub, world.claim, lambda: world.ack(claimed)):
+        with pytest.raises(NoSubscription):
+            call()
+    assert world.streams.head("orders/1").state.followers == 0
+    left = [key for key in world.stores.sessions.rows if key[0] in (KIND, "interest")]
+    assert left == [(KIND, "s", "-")]
+    world.append("orders/1")
+    world.hear()
+    assert len(world.wakes()) == 1
+    fresh = world.put()
+    assert (fresh.generation, fresh.wake) == (1, None)
+    with pytest.raises(HeadraceError):
+        world.ack(claimed)
+    world.append("orders/1")
+    world.hear()
+    assert [record["generation"] for record in world.wakes()] == [1, 2]
+
+
+def test_a_put_that_broke_off_is_finished_by_the_next_one_or_by_time(world: World) -> None:
+    world.create("orders/1")
+    world.subs._create("s", PULL)
+    assert world.links() == {}
+    world.put()
+    assert set(world.links()) == {"orders/1"}
+    world.subs._create("t", PULL)
+    world.advance(61)
+    world.tick("t")
+    assert set(world.links("t")) == {"orders/1"}
+
+
+def test_a_stream_that_the_listing_showed_late_is_linked_with_its_data(world: World) -> None:
+    world.put()
+    world.create("orders/1", 1)
+    world.wal.unheard.clear()  # the relay asked for patterns before there was one
+    world.advance(61)
+    world.tick()
+    assert world.links()["orders/1"].acked_offset == "-1"
+    assert len(world.wakes()) == 1
+    assert world.sub().linked == 2
