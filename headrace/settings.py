@@ -83,7 +83,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         trim_age_ms: entries younger than this are never trimmed; at least `minimum_trim_age_ms`.
         sse_seconds: how long an SSE response stays open (protocol § 10.2).
         live_timeout_ms: default wait of a long-poll.
-        max_topics, max_total_bytes: the most topics and queues, and bytes of records in all of them; 0 means no limit.
+        max_topics, max_routers, max_total_bytes: the most topics and queues, routers between them, and bytes of records in
+            all of them; 0 means no limit.
         max_sse_connections, max_sse_connections_per_key: the most open streams of topics and queues (docs/limits.md).
         max_inflight_per_key: the most requests of one key that one process works on.
         request_counts_ms: how often the api adds its object store requests to the streams' durable counters; 0 means
@@ -134,6 +135,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     live_timeout_ms: int = 3_000
     sse_seconds: int = 60
     max_topics: int = 100_000
+    max_routers: int = 10_000
     max_sse_connections: int = 10_000
     max_sse_connections_per_key: int = 1_000
     max_inflight_per_key: int = 1_000

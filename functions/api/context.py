@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,10 @@ from headrace.index.fetching import RunCache
 from headrace.log.stores import Stores
 from headrace.objects.observed import ObservedObjects, Request, RequestCounts
 from headrace.queues.verbs import Queues
+from headrace.routers.verbs import Routers
 from headrace.settings import Settings
 from headrace.streams.values import METRIC_STREAMS
 from headrace.streams.verbs import Streams
-from headrace.topics.values import TOPICS
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.context import Engine
@@ -50,7 +51,8 @@ class Context:
         logs: returns the verbs for one request: always the same object, or a fresh one in a process that keeps no
             caches.
         topics: returns the verbs of topics and queues; like `logs`.
-        count_topics: returns how many topics there are.
+        routers: returns the verbs of routers; like `logs`.
+        count: returns how many there are of what a counter counts.
         commits: counts what was committed to topics.
         slots: the slots of open streams of topics.
         in_flight: counts the requests to topics of each key.
@@ -72,7 +74,8 @@ class Context:
     clock: Clock = field(default_factory=SystemClock)
     random_below: Callable[[int], int] = secrets.randbelow
     topics: Callable[[], Queues] = field(kw_only=True)
-    count_topics: Callable[[], int] = field(kw_only=True)
+    routers: Callable[[], Routers] = field(kw_only=True)
+    count: Callable[[str], int] = field(kw_only=True)
     commits: Tally = field(default_factory=Tally, kw_only=True)
     slots: StreamSlots = field(kw_only=True)
     in_flight: InFlight = field(kw_only=True)
@@ -187,7 +190,8 @@ def assemble(stores: Stores, access: Access, meter: Meter[ApiMetric] | None = No
         meter,
         clock,
         topics=topics,
-        count_topics=lambda: _count_topics(measured),
+        routers=_routers_maker(measured, topics),
+        count=partial(_count, measured),
         slots=StreamSlots(stores.sessions, settings, clock),
         in_flight=InFlight(settings.max_inflight_per_key),
         began=clock.monotonic() if is_server else None,
@@ -221,9 +225,16 @@ def _topics_maker(stores: Stores) -> Callable[[], Queues]:
     return lambda: queues
 
 
-def _count_topics(stores: Stores) -> int:
+def _routers_maker(stores: Stores, topics: Callable[[], Queues]) -> Callable[[], Routers]:
+    if stores.settings.cold:
+        return lambda: Routers(stores, topics())
+    routers = Routers(stores, topics())
+    return lambda: routers
+
+
+def _count(stores: Stores, what: str) -> int:
     with within_deadline(stores.settings.request_timeout_ms):
-        return max(0, sum(stores.sessions.counts(TOPICS)))
+        return max(0, sum(stores.sessions.counts(what)))
 
 
 def _engine_maker(stores: Stores, create: Callable[[], Engine]) -> Callable[[], Engine]:

@@ -26,6 +26,8 @@ from functions.api.door.errors import Row
 from functions.api.door.requests import Headers, query_of, run
 from headrace.errors import InvalidRequest, NotFound, OutcomeUnknown, Overloaded
 from headrace.queues.verbs import Queues
+from headrace.routers.errors import RouterNotFound
+from headrace.routers.verbs import Routers
 from headrace.topics.errors import TopicFull
 from headrace.topics.values import MAX_BODY_BYTES, check_name
 
@@ -36,6 +38,7 @@ _ALLOWED = ("Idempotency-Key", "Content-Encoding")
 
 ERRORS = (
     Row(TopicFull, 422),
+    Row(RouterNotFound, 404),
     Row(NotFound, 404, code="topic_not_found"),
     Row(
         OutcomeUnknown,
@@ -95,6 +98,11 @@ class Call:
         self.headers = Headers(request.scope)
         self.verb_ms = 0.0
         self._began = context.clock.monotonic()
+
+    @property
+    def routers(self) -> Routers:
+        """The verbs of routers."""
+        return self.context.routers()
 
     @property
     def grant(self) -> Grant:

@@ -14,7 +14,8 @@ from functions.access import Scope
 from functions.api.door.requests import run
 from functions.api.topics.calls import Call
 from headrace import VERSION
-from headrace.topics.values import Durability, TopicView
+from headrace.routers.values import ROUTERS
+from headrace.topics.values import TOPICS, Durability, TopicView
 
 MAX_TOPICS = 200  # whose numbers one answer has
 _TEXT = "text/plain; version=0.0.4"
@@ -28,7 +29,7 @@ async def health(call: Call) -> Response:
 
 async def ready(call: Call) -> Response:
     """Says that the process can serve, after a call to the tables (§ 8.2). There is nothing to replay."""
-    document = {"status": "ready", "wal_replay_complete": True, "topics": await run(call.context.count_topics)}
+    document = {"status": "ready", "wal_replay_complete": True, "topics": await run(call.context.count, TOPICS)}
     return await call.send(orjson.dumps(document))
 
 
@@ -44,8 +45,8 @@ async def metrics(call: Call) -> Response:
     """Shows the numbers of § 8.3, as Prometheus text or as JSON. A key sees the topics that it may touch."""
     call.grant.require(Scope.READ)
     views, following = await run(call.logs.topics, call.grant.within(""), after="", limit=MAX_TOPICS)
-    count = len(views) if call.grant.prefixes else await run(call.context.count_topics)
-    summary = _summary(call, views, count)
+    count = len(views) if call.grant.prefixes else await run(call.context.count, TOPICS)
+    summary = _summary(call, views, count, await run(call.context.count, ROUTERS))
     if "application/json" in (call.headers.get("accept") or ""):
         document = {**summary, "topics_by_class": _by_class(views), "per_topic": [_of_topic(view) for view in views]}
         document["topic_metrics_truncated"] = bool(following)
@@ -56,11 +57,11 @@ async def metrics(call: Call) -> Response:
     return await call.send(text.encode(), content_type=_TEXT)
 
 
-def _summary(call: Call, views: list[TopicView], count: int) -> dict[str, float]:
+def _summary(call: Call, views: list[TopicView], count: int, routers: int) -> dict[str, float]:
     queues = [view.queue for view in views if view.queue is not None]
     return {
         "topics": count,
-        "routers": 0,
+        "routers": routers,
         "records_live": sum(view.live for view in views),
         "bytes_live": sum(view.bytes for view in views),
         "queue_topics": len(queues),

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from functions.api.context import Context
 from functions.api.door import routes
 from functions.api.door.entry import GRANT, grant_of
-from functions.api.topics import aggregates, appends, health, jobs, search, topics, work
+from functions.api.topics import aggregates, appends, health, jobs, routers, search, topics, work
 from functions.api.topics.calls import PREFIX, Call
 
 _NAME = PREFIX + "{name}"
@@ -39,6 +39,8 @@ def add_routes(app: FastAPI, context: Context) -> None:
         _NAME + "/search": {"POST": search.search, "GET": search.show, "PUT": search.configure},
         _NAME + "/aggregate": {"POST": aggregates.aggregate},
         _NAME + "/timings": {"POST": aggregates.timings},
+        "/v0/routers": {"GET": routers.list_routers},
+        routers.PREFIX + "{router}": {"PUT": routers.put, "GET": routers.show, "DELETE": routers.remove},
         "/v0/health": {"GET": health.health},
         "/healthz": {"GET": health.health},
         "/v0/ready": {"GET": health.ready},

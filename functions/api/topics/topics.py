@@ -17,8 +17,8 @@ from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
 from headrace.topics.values import TopicView
 
-_PAGE = 100
-_MAX_PAGE = 1000
+PAGE = 100
+MAX_PAGE = 1000
 
 
 class _After(msgspec.Struct, frozen=True):
@@ -47,12 +47,12 @@ async def show(call: Call) -> Response:
 
 
 async def remove(call: Call) -> Response:
-    """Deletes a topic (§ 1.4)."""
+    """Deletes a topic, with the routers from it and into it (§ 1.4)."""
     name = call.name(Scope.DELETE)
     if_empty = call.query("if_empty").flag("if_empty", False)
-    deleted = await call.run(call.logs.remove, name, if_empty=if_empty)
+    deleted, routers = await call.run(call.routers.remove_topic, name, if_empty=if_empty)
     call.context.meter.add(ApiMetric.TopicDeletes, int(deleted))
-    return await call.reply({"topic": name, "deleted": deleted, "routers_removed": []})
+    return await call.reply({"topic": name, "deleted": deleted, "routers_removed": routers})
 
 
 async def list_topics(call: Call) -> Response:
@@ -60,7 +60,7 @@ async def list_topics(call: Call) -> Response:
     call.grant.require(Scope.READ)
     query = call.query("prefix", "page_size", "cursor", "touch")
     touch = query.flag("touch", False)
-    limit = clamped(query.number("page_size", _PAGE), 1, _MAX_PAGE)
+    limit = clamped(query.number("page_size", PAGE), 1, MAX_PAGE)
     after = decode_cursor(query.text("cursor"))
     views, following = await call.run(
         call.logs.topics, call.grant.within(query.text("prefix")), after=after, limit=limit, touch=touch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 
@@ -29,6 +30,8 @@ from headrace.errors import (
     StoreTimeout,
 )
 from headrace.memory import memory_stores
+from headrace.routers import errors as of_routers
+from headrace.routers.errors import FanIn, Repointed, RouterCycle, RouterNotFound
 from headrace.settings import Settings
 from headrace.topics import errors as of_topics
 from headrace.topics.errors import (
@@ -37,6 +40,7 @@ from headrace.topics.errors import (
     NotAQueue,
     NotEmpty,
     RecordTooLarge,
+    Routed,
     TopicFull,
     TopicNotFound,
 )
@@ -55,6 +59,11 @@ ERRORS: list[tuple[Exception, str, int, str]] = [
     (Conflict("x"), "PUT", 409, "conflict"),
     (Incompatible("x"), "PUT", 409, "topic_exists_incompatible"),
     (NotEmpty("x"), "DELETE", 409, "topic_not_empty"),
+    (Routed("x"), "DELETE", 409, "topic_routed"),
+    (RouterNotFound("x"), "GET", 404, "router_not_found"),
+    (RouterCycle("x", ["a", "b", "a"]), "PUT", 409, "router_cycle"),
+    (FanIn("x", "y"), "PUT", 409, "topic_exists_incompatible"),
+    (Repointed("x", "y", "z"), "PUT", 409, "topic_exists_incompatible"),
     (NotAQueue("x"), "POST", 409, "not_a_queue"),
     (TopicFull("x", {}), "POST", 422, "topic_full"),
     (Overloaded("x"), "POST", 429, "throttled"),
@@ -70,11 +79,10 @@ ERRORS: list[tuple[Exception, str, int, str]] = [
 ]
 
 
-def test_no_error_of_topics_is_forgotten() -> None:
-    kinds = {
-        kind for kind in vars(of_topics).values() if isinstance(kind, type) and kind.__module__ == of_topics.__name__
-    }
-    assert kinds == {type(error) for error, *_ in ERRORS if type(error).__module__ == of_topics.__name__}
+@pytest.mark.parametrize("module", [of_topics, of_routers])
+def test_no_error_of_topics_is_forgotten(module: ModuleType) -> None:
+    kinds = {kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__}
+    assert kinds == {type(error) for error, *_ in ERRORS if type(error).__module__ == module.__name__}
 
 
 @pytest.mark.parametrize(("error", "method", "status", "name"), ERRORS)
