@@ -193,11 +193,32 @@ class IndexerMetric(Metric):
     StoreThrottles = _counter("calls that a table or the bucket refused for load")
 
 
+@unique
+class RelayMetric(Metric):
+    """The metrics of the relay."""
+
+    Sweeps = _counter("runs of the sweep, one a minute whatever else happens: the relay's sign of life")
+    StreamEvents = _counter("entries of followed logs, and creates, that the WAL's stream told of")
+    RelayLagMs = _age("age of the oldest of them when the followers of its batch were visited")
+    Visits = _counter("visits of followers")
+    VisitsPutOff = _counter("visits left to messages, because the time of their batch was over")
+    VisitsContinued = _counter("visits that left work for another one at once")
+    VisitsBlocked = _counter("visits that must wait: a destination is full, a receiver does not answer")
+    VisitFailures = _counter("visits that failed, of any cause; each is tried again")
+    VisitsMissed = _counter("visits that the sweep had to ask for again")
+    VerbFailures = _counter("other verbs that failed, of any cause")
+    PoisonedLogs = _counter("failures that no repeat heals: damaged data, or a bug")
+    ObjectGets = _counter("GETs from the bucket")
+    ObjectPuts = _counter("PUTs to the bucket")
+    StoreThrottles = _counter("calls that a table or the bucket refused for load")
+
+
 ApiMetric.service = "api"
 SealerMetric.service = "sealer"
 IndexerMetric.service = "indexer"
+RelayMetric.service = "relay"
 
-REGISTRY: tuple[type[Metric], ...] = (ApiMetric, SealerMetric, IndexerMetric)
+REGISTRY: tuple[type[Metric], ...] = (ApiMetric, SealerMetric, IndexerMetric, RelayMetric)
 
 
 def table() -> str:

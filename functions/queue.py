@@ -26,6 +26,7 @@ _SENDERS = Threads(
 
 SealerVerb = Literal["seal", "trim", "purge", "overdue", "sweep", "audit", "orphans"]
 IndexerVerb = Literal["look", "rebuild", "tick", "audit", "orphans"]
+RelayVerb = Literal["visit", "created", "sweep", "audit"]
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,20 +34,25 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         not_before_ms: the earliest time to run it, in epoch milliseconds.
-        force: to seal everything, due or not; to look closely at every log in an audit, whether it is its day or not.
+        force: to seal everything, due or not; to look closely at every log in an audit, whether it is its day or not; to
+            visit followers now, also those that wait for a later visit.
         surface, part, after: which names to audit (`headrace.tables.catalog.BUCKETS`), and where to continue; without
-            them, all.
+            them, all. A visit uses `after` for followers: the key of the last one before.
+        followers: the keys of the followers to visit; without them, all of the log.
+        due_ms: the time that a follower's row names for the visit that this message asks for; 0 for any other message.
         turn: number of a message that goes on with unfinished or failed work; 0 for any other.
         version: of this form; a message of a newer release is not run, and comes again.
     """
 
-    verb: SealerVerb | IndexerVerb
+    verb: SealerVerb | IndexerVerb | RelayVerb
     log_id: str = ""
     not_before_ms: int = 0
     force: bool = False
     surface: str = ""
     part: str = ""
     after: str = ""
+    followers: tuple[str, ...] = ()
+    due_ms: int = 0
     turn: int = 0
     version: int = 1
 

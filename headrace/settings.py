@@ -28,6 +28,7 @@ SETTING_OF_OUTPUT = {
     "BucketName": "HEADRACE_BUCKET",
     "DelayQueueUrl": "HEADRACE_DELAY_QUEUE_URL",
     "IndexQueueUrl": "HEADRACE_INDEX_QUEUE_URL",
+    "RelayQueueUrl": "HEADRACE_RELAY_QUEUE_URL",
 }
 """The setting that each output of the stack provides."""
 
@@ -114,6 +115,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     bucket: str = ""
     delay_queue_url: str = ""
     index_queue_url: str = ""
+    relay_queue_url: str = ""
     spark_application: str = ""
     spark_role: str = ""
     spark_entry_point: str = ""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from functions.metrics import DIMENSION, NAMESPACE, REGISTRY, STACK_DIMENSION, ApiMetric, Meter, table
+from functions.metrics import DIMENSION, NAMESPACE, REGISTRY, STACK_DIMENSION, ApiMetric, Meter, RelayMetric, table
 from local.cloudwatch.__main__ import widgets_of
 from local.cloudwatch.queries import Stat, alarms_of, stats_of
 from local.cloudwatch.samples import Key, Lapse, of_emf
@@ -86,6 +86,7 @@ UNSTAGED = {
         )
     ),
     ("api", "Lists"),
+    *(("relay", metric.name) for metric in RelayMetric),
 }
 STALE = "stage the faults again: python -m tests.observability --capture"
 

@@ -1,0 +1,14 @@
+"""The kinds of followers, by the kind in their rows; and who hears of new logs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from functions.relay.context import Context
+from functions.relay.followers import Follower
+
+FOLLOWERS: Mapping[str, Callable[[Context], Follower]] = {}
+"""Creates the follower of each kind, once for each process."""
+
+CREATED: tuple[Callable[[Context, str], None], ...] = ()
+"""Called with the id of each new log, perhaps more than once, and before its followers are visited."""
