@@ -34,7 +34,7 @@ class Dummy:
         self.visits: Counter[str] = Counter()
         self.order: list[str] = []
         self.hints: dict[str, Hint] = {}
-        self.scripts: dict[str, list[float | None | Exception | Visit]] = defaultdict(list)
+        self.scripts: dict[str, list[float | Exception | Visit | None]] = defaultdict(list)
         self._lock = threading.Lock()
 
     def visit(self, follow: Follow, hint: Hint) -> float | None:
@@ -61,7 +61,7 @@ class World:
         meter = Meter(RelayMetric, lambda line: self.lines.append(json.loads(line)))
         self.parts: Context = assemble(dataclasses.replace(stores, follows=self.follows), self.queue, meter)
         self.dummy, self.created = Dummy(), list[str]()
-        followers = {kind: self.dummy for kind in ("router", "bell", "socket", "subscription")}
+        followers = dict.fromkeys(("router", "bell", "socket", "subscription"), self.dummy)
         self.relay = Relay(self.parts, make_logger("relay"), followers, [lambda _, log: self.created.append(log)])
 
     def follow(self, *names: str, kind: str = "router", log_id: str = LOG, **more: Any) -> None:
