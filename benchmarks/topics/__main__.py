@@ -2,6 +2,7 @@
 
     uv run python -m benchmarks.topics --peer http://127.0.0.1:4000 --markdown table.md --json figures.json
     uv run python -m benchmarks.topics --growth
+    uv run python -m benchmarks.topics --push --peer http://127.0.0.1:4000
 
 The peer is upstream's server, built outside of this project and started by hand, with its data on this disk. Appends ask
 both for the class `fsync`: what Headrace acknowledges is always durable. Headrace runs on an emulated cloud in one process
@@ -20,7 +21,7 @@ import click
 import orjson
 
 from benchmarks.result import Result, machine, markdown
-from benchmarks.topics import loads
+from benchmarks.topics import loads, push
 from benchmarks.wire import LoadFailed, Server
 from tests.support.emulated_cloud import DevServer, dev_server
 
@@ -37,6 +38,7 @@ COLUMNS = (
     "tries",
     "most_tries",
 )
+PUSH = ("load", "server", "events", "operations_per_s", "ack_p50_ms", "p50_ms", "p95_ms", "p99_ms", "busy")
 GROWTH = ("server", "records", "deleted", "delete_ms", "diff_start_ms", "diff_middle_ms", "diff_end_ms")
 
 
@@ -55,13 +57,22 @@ def measure(server: Server, *, is_queue_only: bool = False) -> Iterator[Result]:
     yield loads.jobs(server, workers=8, jobs=20_000, most=100)
 
 
-def rows_of(name: str, server: Server, *, is_queue_only: bool = False) -> list[dict[str, Any]]:
+def pushed(server: Server, *, is_peer: bool = False) -> Iterator[Result]:
+    """Yields the result of each load about what an append sets off. A peer lets nobody watch more than 256 topics."""
+    yield push.watch(server, topics=1, count=200)
+    yield push.watch(server, topics=250 if is_peer else 1000, count=200)
+    yield push.fan_out(server, destinations=0, count=50)
+    yield push.fan_out(server, destinations=100, count=20)
+    yield push.fan_out(server, destinations=1000, count=5)
+
+
+def rows_of(name: str, results: Iterator[Result]) -> list[dict[str, Any]]:
     """Returns the rows of a server's loads; tells on standard error what was measured."""
     rows = []
-    for result in measure(server, is_queue_only=is_queue_only):
+    for result in results:
         row = {"server": name, **result.row(), **result.notes}
         rows.append(row)
-        click.echo(f"{name}: {result.load}: {row['events_per_s']} a second, p50 {row['p50_ms']} ms", err=True)
+        click.echo(f"{name}: {result.load}: {row['events_per_s'] or '-'} a second, p50 {row['p50_ms']} ms", err=True)
     return rows
 
 
@@ -83,12 +94,15 @@ def _server(server: DevServer) -> Server:
 @click.option(
     "--growth", is_flag=True, help="Measure what deletes and diffs cost as a topic grows, and nothing else."
 )
+@click.option("--push", "is_push", is_flag=True, help="Measure watches and routers, and nothing else.")
 @click.option(
     "--records", default=1_000_000, show_default=True, help="With --growth: the records of the largest topic."
 )
 @click.option("--markdown", "markdown_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the table.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures.")
-def main(peer: str | None, growth: bool, records: int, markdown_file: Path | None, json_file: Path | None) -> None:
+def main(
+    peer: str | None, growth: bool, is_push: bool, records: int, markdown_file: Path | None, json_file: Path | None
+) -> None:
     """Measure appends, diffs, deletes and queues, and print one table."""
     before, rows = machine(), []
     peers = [("upstream", Server(peer, PREFIX))] if peer is not None else []
@@ -102,14 +116,16 @@ def main(peer: str | None, growth: bool, records: int, markdown_file: Path | Non
                     rows += grown(name, server, sizes)
             else:
                 for name, server in named:
-                    rows += rows_of(name, server)
+                    is_peer = name == "upstream"
+                    rows += rows_of(name, pushed(server, is_peer=is_peer) if is_push else measure(server))
         if not growth:
             with dev_server("--api-processes", "3") as dev:
-                rows += rows_of("headrace dev, 3 processes", _server(dev), is_queue_only=True)
+                results = pushed(_server(dev)) if is_push else measure(_server(dev), is_queue_only=True)
+                rows += rows_of("headrace dev, 3 processes", results)
     except (LoadFailed, OSError) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
-    table = markdown(rows, GROWTH if growth else COLUMNS)
+    table = markdown(rows, GROWTH if growth else PUSH if is_push else COLUMNS)
     click.echo(table)
     if json_file:
         document = {"machine_before": before, "machine_after": machine(), "results": rows}
