@@ -22,6 +22,7 @@ from headrace.aws import aws_stores, region_of
 from headrace.clock import SystemClock
 from headrace.log.stores import Stores
 from headrace.settings import Settings
+from headrace.subscriptions.signing import SigningKeyring
 
 _PACKAGES = {"functions", "headrace"}  # they log with the standard library; in a function that becomes structured
 
@@ -79,16 +80,28 @@ class Wiring(NamedTuple, Generic[M]):
             access = parse(settings.api_keys, hosts)
             check(access)
             return access
+        read = self._reader_of(settings.api_keys_secret)
+        return Keyring(read, SystemClock(), age_ms=settings.keys_age_ms, check=check, hosts=hosts)
+
+    def signing(self) -> SigningKeyring:
+        """Returns the keys that sign webhooks: those of the setting, or those of a secret."""
+        settings = self.settings
+        if settings.signing_keys or not settings.signing_keys_secret:
+            return SigningKeyring(lambda: settings.signing_keys, SystemClock(), age_ms=settings.keys_age_ms)
+        read = self._reader_of(settings.signing_keys_secret)
+        return SigningKeyring(read, SystemClock(), age_ms=settings.keys_age_ms)
+
+    def _reader_of(self, secret: str) -> Callable[[], str]:
         # Fast enough for a request to wait for it, and made before a snapshot of the process is taken.
         client = self.client("secretsmanager", read_timeout_s=1.0, tries=2)
 
         def read() -> str:
             try:
-                return str(client.get_secret_value(SecretId=settings.api_keys_secret)["SecretString"])
+                return str(client.get_secret_value(SecretId=secret)["SecretString"])
             finally:
                 client.close()  # a snapshot could not restore an open connection
 
-        return Keyring(read, SystemClock(), age_ms=settings.keys_age_ms, check=check, hosts=hosts)
+        return read
 
 
 DYNAMODB_TIMEOUT_S = 5.0  # timeout of a worker: no client waits for its answers

@@ -73,8 +73,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         allowed_hosts: the hosts, separated by commas, that an API without keys obeys beside loopback, in the headers
             `Host` and `Origin`; `*` means any.
         keys_age_ms: how long a process caches the API keys, or the signing keys, that it read from their secret.
-        signing_keys: the keys that sign webhooks, if they are in no secret; webhook_loopback: whether webhooks may go to
-            this machine, which only the emulator allows.
+        signing_keys: the keys that sign webhooks, if they are in no secret.
+        webhook_function: the function that posts webhooks; webhook_loopback: whether they may go to this machine, which
+            only the emulator allows.
         state_age_ms: how long a process may decide on cached state. A writer with older state verifies its entry before
             it acknowledges (the ack fence, docs/architecture.md).
         append_timeout_ms, request_timeout_ms: time limits of an append and of any request (docs/streams.md).
@@ -127,6 +128,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allow_insecure_no_auth: bool = False
     signing_keys: str = ""
     signing_keys_secret: str = ""
+    webhook_function: str = ""
     webhook_loopback: bool = False
     host: str = ""
     allowed_hosts: str = ""

@@ -36,6 +36,10 @@ STACK_ID = "Headrace"
 DATA_STACK_ID = "HeadraceData"
 # An HTTP API gives up after 30 s; the function must answer, or fail, before its client is told nothing.
 API_TIMEOUT = Duration.seconds(29)
+# A delivery takes 10 s at most, if the resolver of its host's name is not slow, too.
+WEBHOOK_TIMEOUT = Duration.seconds(20)
+# It waits for others; the rest is a handshake of TLS.
+WEBHOOK_MEMORY_MB = 512
 
 
 class HeadraceStack(Stack):
@@ -60,7 +64,7 @@ class HeadraceStack(Stack):
             synthesizer=DefaultStackSynthesizer(generate_bootstrap_version_rule=False),
             **stack,
         )
-        tables, bucket, key, api_keys, queues = data.tables, data.bucket, data.key, data.api_keys, data.queues
+        tables, bucket, key, queues = data.tables, data.bucket, data.key, data.queues
         stores = {
             "HEADRACE_STACK": self.stack_name,
             "HEADRACE_WAL_TABLE": tables.wal.table_name,
@@ -72,7 +76,14 @@ class HeadraceStack(Stack):
             "HEADRACE_BUCKET": bucket.bucket_name,
             **environment.variables,
         }
-        serving = {**stores, "HEADRACE_API_KEYS_SECRET": api_keys.secret_arn}
+        serving = {
+            **stores,
+            "HEADRACE_API_KEYS_SECRET": data.api_keys.secret_arn,
+            "HEADRACE_SIGNING_KEYS_SECRET": data.signing_keys.secret_arn,
+        }
+        may_serve = api_statements(
+            tables=tables, bucket=bucket, key=key, api_keys=data.api_keys, signing_keys=data.signing_keys
+        )
         api = PythonFunction(
             self,
             "Api",
@@ -86,7 +97,7 @@ class HeadraceStack(Stack):
             reserved_concurrency=environment.api_reserved_concurrency,
             provisioned_concurrency=environment.api_provisioned_concurrency,
         )
-        api.grant(api_statements(tables=tables, bucket=bucket, key=key, api_keys=api_keys))
+        api.grant(may_serve)
         door = HttpDoor(self, "Door", function=api.live, environment=environment)
         streaming_urls = {}
         doors = {"api": api}
@@ -106,7 +117,7 @@ class HeadraceStack(Stack):
                 provisioned_concurrency=environment.streaming_provisioned_concurrency,
             )
             doors["streaming"] = streaming
-            streaming.grant(api_statements(tables=tables, bucket=bucket, key=key, api_keys=api_keys))
+            streaming.grant(may_serve)
             streaming_door = StreamingDoor(self, "StreamingDoor", function=streaming.live)
             streaming_urls["StreamingUrl"] = streaming_door.url
 
@@ -184,10 +195,22 @@ class HeadraceStack(Stack):
             queue_concurrency=environment.indexer_queue_concurrency,
         )
 
+        # It posts to strangers, and may do nothing but write its log.
+        webhook = PythonFunction(
+            self,
+            "Webhook",
+            artifact="webhook",
+            machine=machine,
+            timeout=WEBHOOK_TIMEOUT,
+            environment={"HEADRACE_STACK": self.stack_name},
+            memory_mb=WEBHOOK_MEMORY_MB,
+            log_retention=environment.log_retention,
+        )
+
         Versions(
             self,
             "Versions",
-            functions=[*doors.values(), sealer, indexer],
+            functions=[*doors.values(), sealer, indexer, webhook],
             kept_days=environment.earlier_version_days,
             log_retention=environment.log_retention,
             machine=machine,
@@ -197,12 +220,12 @@ class HeadraceStack(Stack):
                 self,
                 "Canary",
                 doors=doors,
-                workers=[sealer, indexer],
+                workers=[sealer, indexer, webhook],
                 api_id=door.api.api_id,
                 minutes=environment.canary_minutes,
             )
 
-        deployed = {**doors, "sealer": sealer, "indexer": indexer}
+        deployed = {**doors, "sealer": sealer, "indexer": indexer, "webhook": webhook}
         functions = {name: one.function for name, one in deployed.items()}
         dead_letters = {
             "delay": queues.delay_dead_letters,

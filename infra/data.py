@@ -1,4 +1,4 @@
-"""The data stack: all that must outlive the application. It holds the key, the tables, the bucket, the first API key, and
+"""The data stack: all that must outlive the application. It holds the key, the tables, the bucket, the first keys, and
 the queues with the work that waits.
 
 The application stack (`infra/app.py`) imports these by the exports of this stack. So it can be destroyed and deployed
@@ -45,7 +45,20 @@ class DataStack(Stack):
         self.bucket = DataBucket(
             self, "Data", key=self.key, noncurrent_version_days=environment.noncurrent_version_days
         ).bucket
-        self.api_keys = AdminKey(self, "AdminKey", key=self.key, removal=removal).secret
+        self.api_keys = GeneratedKey(
+            self,
+            "AdminKey",
+            description="Headrace API keys, comma separated: key[:scopes[:prefixes]]",
+            key=self.key,
+            removal=removal,
+        ).secret
+        self.signing_keys = GeneratedKey(
+            self,
+            "SigningKey",
+            description="Headrace keys that sign webhooks, comma separated: key[@first use]",
+            key=self.key,
+            removal=removal,
+        ).secret
         self.queues = Queues(self, "Queues")
         _notify(self.bucket, self.queues.index)
         # All of them, whatever this release of the application uses: CloudFormation refuses to withdraw an export that
@@ -68,6 +81,7 @@ class DataStack(Stack):
             "IndexDeadLetterQueueUrl": self.queues.index_dead_letters.queue_url,
             "WalStreamArn": self.tables.wal.table_stream_arn,
             "AdminKeySecretArn": self.api_keys.secret_arn,
+            "SigningKeySecretArn": self.signing_keys.secret_arn,
         }
         for name, value in outputs.items():
             CfnOutput(self, name, value=str(value))
@@ -77,7 +91,8 @@ class DataStack(Stack):
         for table in self.tables.all:
             yield from (table.table_name, table.table_arn)
         yield str(self.tables.wal.table_stream_arn)
-        yield from (self.bucket.bucket_name, self.bucket.bucket_arn, self.api_keys.secret_arn)
+        yield from (self.bucket.bucket_name, self.bucket.bucket_arn)
+        yield from (self.api_keys.secret_arn, self.signing_keys.secret_arn)
         if self.key is not None:
             yield self.key.key_arn
         for queue in self.queues.all:
@@ -88,17 +103,19 @@ class DataStack(Stack):
 KEY_CHARACTERS = 43
 
 
-class AdminKey(Construct):
-    """The secret with the first bearer key, which has every scope. Its text is a list of keys, to which an operator
+class GeneratedKey(Construct):
+    """A secret whose text is a list of keys. The first one is generated: of the admin keys, it has every scope. An operator
     adds more.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey | None, removal: RemovalPolicy) -> None:
+    def __init__(
+        self, scope: Construct, construct_id: str, *, description: str, key: kms.IKey | None, removal: RemovalPolicy
+    ) -> None:
         super().__init__(scope, construct_id)
         self.secret = secretsmanager.Secret(
             self,
             "Secret",
-            description="Headrace API keys, comma separated: key[:scopes[:prefixes]]",
+            description=description,
             encryption_key=key,
             removal_policy=removal,
             generate_secret_string=secretsmanager.SecretStringGenerator(

@@ -64,6 +64,7 @@ ACKNOWLEDGED = (
     Finding("Streaming/Function", "L1", _RUNTIME),
     Finding("Sealer/Function", "L1", _RUNTIME),
     Finding("Indexer/Function", "L1", _RUNTIME),
+    Finding("Webhook/Function", "L1", _RUNTIME),
     Finding("Versions/Function", "L1", _RUNTIME),
     *(
         Finding(
@@ -73,7 +74,7 @@ ACKNOWLEDGED = (
             of=f"{name}/Function",
             resource=":*",
         )
-        for name in ("Api", "Streaming", "Sealer", "Indexer")
+        for name in ("Api", "Streaming", "Sealer", "Indexer", "Webhook")
     ),
     Finding(
         "Canary/Role",
@@ -87,6 +88,11 @@ ACKNOWLEDGED = (
         "AdminKey/Secret",
         "SMG4",
         "clients hold these keys: a rotation nobody told them of would lock them out; docs/operations.md has the way",
+    ),
+    Finding(
+        "SigningKey/Secret",
+        "SMG4",
+        "`headrace rotate-signing-key` makes a new key public before its first use, which no rotation of AWS does",
     ),
     Finding(
         "Data/Bucket",
@@ -151,6 +157,7 @@ LINT_ACKNOWLEDGED = (
     Finding("Streaming/Function", "W3005", _NEEDLESS),
     Finding("Sealer/Function", "W3005", _NEEDLESS),
     Finding("Indexer/Function", "W3005", _NEEDLESS),
+    Finding("Webhook/Function", "W3005", _NEEDLESS),
     Finding("Versions/Function", "W3005", _NEEDLESS),
 )
 

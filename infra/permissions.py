@@ -48,7 +48,12 @@ POLL = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
 
 
 def api_statements(
-    *, tables: Tables, bucket: s3.IBucket, key: kms.IKey | None, api_keys: secretsmanager.ISecret
+    *,
+    tables: Tables,
+    bucket: s3.IBucket,
+    key: kms.IKey | None,
+    api_keys: secretsmanager.ISecret,
+    signing_keys: secretsmanager.ISecret,
 ) -> list[iam.PolicyStatement]:
     """Returns what the api may do: create, append to, read, close and delete logs. It never deletes or overwrites a
     sealed object.
@@ -77,11 +82,9 @@ def api_statements(
         *_use_key_through_tables(bucket, key),
         *_use_key_through_bucket(bucket, key),
         *_use_key(bucket, key, "Secret", service="secretsmanager", actions=["Decrypt"]),
-        iam.PolicyStatement(
-            sid="ReadApiKeys",
-            actions=["secretsmanager:GetSecretValue"],
-            resources=[api_keys.secret_arn],
-        ),
+        _read_secret("ReadApiKeys", api_keys),
+        # It shows receivers the public keys, which it computes.
+        _read_secret("ReadSigningKeys", signing_keys),
     ]
 
 
@@ -203,6 +206,10 @@ def _on_table(sid: str, table: dynamodb.ITable, actions: Sequence[str]) -> iam.P
 
 def _on_index(sid: str, table: dynamodb.ITable, index: str) -> iam.PolicyStatement:
     return iam.PolicyStatement(sid=sid, actions=["dynamodb:Query"], resources=[f"{table.table_arn}/index/{index}"])
+
+
+def _read_secret(sid: str, secret: secretsmanager.ISecret) -> iam.PolicyStatement:
+    return iam.PolicyStatement(sid=sid, actions=["secretsmanager:GetSecretValue"], resources=[secret.secret_arn])
 
 
 def _on_queue(sid: str, queue: sqs.IQueue, actions: Sequence[str]) -> iam.PolicyStatement:

@@ -101,7 +101,7 @@ def trim(target: Path, services: Iterable[str]) -> None:
         for path in sorted(target.glob(pattern)):
             _remove(path)
     needed = set(services)
-    for described in (target / "botocore" / "data").iterdir():
+    for described in (target / "botocore" / "data").glob("*"):  # none in an artifact that calls no service
         if described.is_dir() and described.name not in needed:
             _remove(described)
 

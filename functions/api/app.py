@@ -19,7 +19,7 @@ from functions.api.context import Context, open_context
 from functions.api.door.entry import Door
 from functions.api.door.requests import run
 from functions.api.door.routes import answer_unrouted, serve
-from functions.api.streams import definitions, live, records, search, touch
+from functions.api.streams import definitions, jwks, live, records, search, touch
 from functions.api.streams.inspection import routes as inspection
 from functions.api.streams.inspection import server
 from functions.api.topics import routes as topics
@@ -32,7 +32,7 @@ _STREAMS = replace(
     exposed=(*records.STREAMS.exposed, *search.SEARCH_HEADERS),
     asking=search.ASKING,
     waiting=touch.WAITING,
-    open_paths=frozenset({"/health"}),
+    open_paths=frozenset({"/health", jwks.JWKS_PATH}),
 )
 
 
@@ -52,7 +52,7 @@ def create_app(context: Context | None = None) -> FastAPI:
         lifespan=lambda _: _until_the_end(context),
     )
     _add_health(app)
-    for part in (topics, inspection, server, definitions, touch, search):
+    for part in (topics, inspection, server, jwks, definitions, touch, search):
         part.add_routes(app, context)
     for part in (live, records):
         part.add_routes(app, context)  # last: a name may hold slashes, so it would take every path below it

@@ -32,6 +32,7 @@ from headrace.routers.verbs import Routers
 from headrace.settings import Settings
 from headrace.streams.values import METRIC_STREAMS
 from headrace.streams.verbs import Streams
+from headrace.subscriptions.signing import SigningKeyring
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.context import Engine
@@ -62,6 +63,7 @@ class Context:
             modules that read indexes.
         counts: counts of requests to the object store.
         metrics: writes what was measured to the metrics stream.
+        signing: the keys that sign webhooks.
         traffic: counts the requests in progress.
         is_server: whether background work runs in threads of its own; in a Lambda function, invocations end with it.
         random_below: returns a random integer from 0 to its argument, exclusive.
@@ -85,6 +87,7 @@ class Context:
     topic_engine: Callable[[], Engine] = field(kw_only=True)
     counts: CountKeeper = field(kw_only=True)
     metrics: Emitter = field(kw_only=True)
+    signing: SigningKeyring = field(kw_only=True)
     traffic: Traffic = field(kw_only=True)
     is_server: bool = field(kw_only=True)
 
@@ -155,8 +158,12 @@ def scan_until(context: Context) -> float:
     return context.clock.monotonic() + context.settings.request_timeout_ms * _SCAN_SHARE / 1000
 
 
-def assemble(stores: Stores, access: Access, meter: Meter[ApiMetric] | None = None) -> Context:
-    """Creates a context on `stores`. Its requests to the object store are counted and timed."""
+def assemble(
+    stores: Stores, access: Access, meter: Meter[ApiMetric] | None = None, signing: SigningKeyring | None = None
+) -> Context:
+    """Creates a context on `stores`. Its requests to the object store are counted and timed. Without `signing`, the keys
+    that sign webhooks are those of the settings.
+    """
     settings, clock = stores.settings, stores.clock
     is_server = not on_lambda()
     counts = RequestCounts()
@@ -200,6 +207,7 @@ def assemble(stores: Stores, access: Access, meter: Meter[ApiMetric] | None = No
         topic_engine=_engine_maker(measured, lambda: _topic_engine(measured, topics())),
         counts=keeper,
         metrics=metrics,
+        signing=signing or SigningKeyring(lambda: settings.signing_keys, clock, age_ms=settings.keys_age_ms),
         traffic=traffic,
         is_server=is_server,
     )
@@ -281,7 +289,7 @@ def open_context() -> Context:
         s3_read_timeout_s=OBJECT_STORE_TIMEOUT_S,
         fast=True,
     )
-    return assemble(wiring.stores, _access(wiring), wiring.meter)
+    return assemble(wiring.stores, _access(wiring), wiring.meter, wiring.signing())
 
 
 def _access(wiring: Wiring[ApiMetric]) -> Access:

@@ -332,9 +332,10 @@ def sealed_segments(stream: Indexed) -> list[str]:
 
 
 def secret_name() -> str:
-    """Returns the logical id of the template's one secret, which the emulator uses as its name."""
+    """Returns the logical id of the secret with the API keys, which the emulator uses as its name."""
     resources = read_template()["Resources"]
-    (name,) = (name for name, part in resources.items() if part["Type"] == "AWS::SecretsManager::Secret")
+    secrets_ = [name for name, part in resources.items() if part["Type"] == "AWS::SecretsManager::Secret"]
+    (name,) = (name for name in secrets_ if name.startswith("AdminKey"))
     return name
 
 

@@ -13,6 +13,7 @@ ROLES = {
     "streaming": "StreamingRole",
     "sealer": "SealerRole",
     "indexer": "IndexerRole",
+    "webhook": "WebhookRole",
     "job": "SparkRole",
     "versions": "VersionsRole",
     "canary": "CanaryRole",
@@ -21,12 +22,13 @@ _NAMES = {
     r"Tables(\w+?)[0-9A-F]{8}": "table {}",
     r"Queues(\w+?)[0-9A-F]{8}": "queue {}",
     r"DataBucket[0-9A-F]{8}": "bucket",
-    r"AdminKeySecret[0-9A-F]{8}": "secret",
+    r"AdminKeySecret[0-9A-F]{8}": "secret of keys",
+    r"SigningKeySecret[0-9A-F]{8}": "secret of signing keys",
     r"DataKey[0-9A-F]{8}": "key",
     r"SparkApplication[0-9A-F]{8}": "application",
     r"SparkRole[0-9A-F]{8}": "role of jobs",
-    r"(?:Api|Streaming|Sealer|Indexer|Versions)Log[0-9A-F]{8}": "log group",
-    r"(Api|Streaming|Sealer|Indexer)Function[0-9A-F]{8}": "function {}",
+    r"(?:Api|Streaming|Sealer|Indexer|Webhook|Versions)Log[0-9A-F]{8}": "log group",
+    r"(Api|Streaming|Sealer|Indexer|Webhook)Function[0-9A-F]{8}": "function {}",
 }
 _LOG = "logs/" + "?" * 32
 

@@ -39,12 +39,18 @@ def test_the_indexer_ships_neither_arrow_nor_spark_nor_the_web_framework() -> No
     assert not names & (NEVER_SHIPPED | {"fastapi", "mangum", "pyarrow", "numpy"})
 
 
+def test_what_posts_webhooks_ships_no_client_of_aws_and_no_signing_key_library() -> None:
+    assert not _names("webhook") & (NEVER_SHIPPED | {"boto3", "botocore", "pynamodb", "fastapi", "pyarrow", "pynacl"})
+
+
 def test_dependencies_are_locked_by_hash() -> None:
     requirements = locked_requirements("api")
     assert requirements.count("==") <= requirements.count("--hash=sha256:")
 
 
-@pytest.mark.parametrize(("artifact", "other"), [("api", "sealer"), ("sealer", "api"), ("indexer", "sealer")])
+@pytest.mark.parametrize(
+    ("artifact", "other"), [("api", "sealer"), ("sealer", "api"), ("indexer", "sealer"), ("webhook", "api")]
+)
 def test_an_artifact_holds_the_library_and_one_function(tmp_path: Path, artifact: str, other: str) -> None:
     copy_sources(artifact=artifact, target=tmp_path)
     assert (tmp_path / "headrace" / "__init__.py").exists()
@@ -85,7 +91,7 @@ def test_functions_run_on_what_they_were_built_for() -> None:
     assert {(one["Runtime"], *one["Architectures"]) for one in functions} == {("python3.12", "x86_64")}
 
 
-@pytest.mark.parametrize("artifact", ["api", "sealer", "indexer"])
+@pytest.mark.parametrize("artifact", ["api", "sealer", "indexer", "webhook"])
 def test_a_function_imports_only_what_it_ships(artifact: str) -> None:
     shipped = {name.replace("_", "-") for name in _names(artifact)} | {"headrace"}
     missing = sorted(

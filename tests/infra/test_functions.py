@@ -20,8 +20,8 @@ STORES = {
     "HEADRACE_BUCKET": "DataBucket",
 }
 OWN = {
-    "api": {"HEADRACE_API_KEYS_SECRET": "AdminKeySecret"},
-    "streaming": {"HEADRACE_API_KEYS_SECRET": "AdminKeySecret"},
+    "api": {"HEADRACE_API_KEYS_SECRET": "AdminKeySecret", "HEADRACE_SIGNING_KEYS_SECRET": "SigningKeySecret"},
+    "streaming": {"HEADRACE_API_KEYS_SECRET": "AdminKeySecret", "HEADRACE_SIGNING_KEYS_SECRET": "SigningKeySecret"},
     "sealer": {"HEADRACE_DELAY_QUEUE_URL": "QueuesDelayE"},
     "indexer": {
         "HEADRACE_JOBS_TABLE": "TablesJobs",
@@ -74,7 +74,18 @@ def test_every_variable_is_a_setting_and_every_name_that_settings_want_is_given(
     assert given <= set(settings)
     names_without_default = {name for name, default in settings.items() if default == ""}
     # Keys in plain text, an address to listen on, and hosts that are obeyed without keys, are for a local server.
-    assert names_without_default - given == {"HEADRACE_API_KEYS", "HEADRACE_HOST", "HEADRACE_ALLOWED_HOSTS"}
+    assert names_without_default - given == {
+        "HEADRACE_API_KEYS",
+        "HEADRACE_SIGNING_KEYS",
+        "HEADRACE_WEBHOOK_FUNCTION",
+        "HEADRACE_HOST",
+        "HEADRACE_ALLOWED_HOSTS",
+    }
+
+
+def test_no_lambda_sends_webhooks_to_loopback(synthesized: str) -> None:
+    assert "HEADRACE_WEBHOOK_LOOPBACK" not in synthesized
+    assert '"HEADRACE_SIGNING_KEYS"' not in synthesized
 
 
 def test_a_lambda_never_serves_without_keys(synthesized: str) -> None:
@@ -82,10 +93,11 @@ def test_a_lambda_never_serves_without_keys(synthesized: str) -> None:
     assert '"HEADRACE_API_KEYS"' not in synthesized
 
 
-def test_the_admin_key_is_generated_encrypted_and_nowhere_in_the_template(
-    resources: Resources, synthesized: str
+@pytest.mark.parametrize("name", ["AdminKey", "SigningKey"])
+def test_a_key_is_generated_encrypted_and_nowhere_in_the_template(
+    resources: Resources, synthesized: str, name: str
 ) -> None:
-    _, secret = resources.one("SecretsManager::Secret")
+    _, secret = resources.one("SecretsManager::Secret", name)
     assert secret["GenerateSecretString"]["PasswordLength"] >= 43
     assert secret["GenerateSecretString"]["ExcludePunctuation"] is True, "`:` and `,` separate keys"
     assert "KmsKeyId" in secret
@@ -103,10 +115,10 @@ def test_functions_are_python_on_arm_with_a_whole_vcpu(resources: Resources, fun
 
 def test_logs_end_and_belong_to_the_stack(resources: Resources) -> None:
     groups = resources.of("Logs::LogGroup")
-    assert len(groups) == 6
+    assert len(groups) == 7
     for group in groups.values():
         assert group["Properties"]["RetentionInDays"] == 90
         assert group["DeletionPolicy"] == "Delete"
     used = {f["Properties"]["LoggingConfig"]["LogGroup"]["Ref"] for f in resources.of("Lambda::Function").values()}
-    assert len(used) == 5
+    assert len(used) == 6
     assert used < set(groups)

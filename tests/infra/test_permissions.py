@@ -207,6 +207,12 @@ def test_only_the_api_reads_the_keys_and_only_the_sealer_the_queue(resources: Re
     assert "sqs:SendMessage" in resources.allowed("sealer", "sqs")
 
 
+def test_the_function_that_posts_webhooks_may_write_its_log_and_nothing_else(resources: Resources) -> None:
+    assert [statement.sid for statement in resources.statements("webhook")] == ["WriteOwnLog"]
+    variables = resources.function("webhook")["Environment"]["Variables"]
+    assert {name for name in variables if name.startswith("HEADRACE_")} == {"HEADRACE_STACK"}
+
+
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_only_lambda_assumes_a_role(resources: Resources, function: str) -> None:
     role = resources.function(function)["Role"]["Fn::GetAtt"][0]
@@ -219,7 +225,7 @@ def test_the_page_on_permissions_has_each_statement_as_it_is(resources: Resource
     lines = [
         line
         for line in PAGE.read_text().splitlines()
-        if re.match(r"\| (api|streaming|sealer|indexer|job|versions|canary) \|", line)
+        if re.match(r"\| (api|streaming|sealer|indexer|webhook|job|versions|canary) \|", line)
     ]
     said = [tuple(cell.strip() for cell in line.strip("|").split(" | ")) for line in lines]
     assert [row[:4] for row in said] == [

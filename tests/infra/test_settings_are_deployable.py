@@ -25,6 +25,7 @@ NOT_DEPLOYED = {
     "HEADRACE_CONTRACT_URL": "for tests",
     "HEADRACE_HOST": "of a server that listens itself",
     "HEADRACE_METRICS_FILE": "outside of Lambda",
+    "HEADRACE_SIGNING_KEYS": "a deployment has them in its secret",
 }
 # A worker gives these to the commands that it runs, and its own shell those of the client.
 OF_CLIENTS = {

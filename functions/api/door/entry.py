@@ -266,7 +266,7 @@ class Door:
                     raise AnswerTooLarge
                 if method != "OPTIONS" and not is_open:
                     self._count(start["status"], unknown)
-                dressed = {**start, "headers": [*self._dressed(headers, method), *surface.always]}
+                dressed = {**start, "headers": [*self._dressed(headers, method, is_open), *surface.always]}
                 start, started = None, True
                 await send(dressed)
             if not is_start:
@@ -313,10 +313,10 @@ class Door:
         if status >= 400:
             self._meter.add(errors.error_metric(status, may_have_written=unknown))
 
-    def _dressed(self, headers: list[tuple[bytes, bytes]], method: str) -> list[tuple[bytes, bytes]]:
+    def _dressed(self, headers: list[tuple[bytes, bytes]], method: str, is_open: bool) -> list[tuple[bytes, bytes]]:
         if method == "HEAD":
             headers = [(name, value) for name, value in headers if name != b"content-length"]
-        if not self._access.restricted:
+        if is_open or not self._access.restricted:
             return headers
         return [
             (name, b"private, " + value) if name == b"cache-control" and value != b"no-store" else (name, value)
