@@ -4,12 +4,13 @@ An append moves the cursor, too. So a step from an old cursor appends nothing: t
 same router, and a step whose answer was lost may be repeated. Records that are not to be copied cost no entry of the
 destination: the row in the table of followers says that they were looked at.
 
-A router whose destination is full waits. Its destination's changes wake it, since it follows these for a while; else it
-tries again, after a pause that doubles up to a minute.
+A router whose destination is full waits, and tries again after a pause that doubles up to a minute. It also follows its
+destination for a while, so that what makes room there ends the wait.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -33,10 +34,16 @@ _WAITING = "!"  # before the name of a router in the id of a row of its destinat
 class Stepper:
     """Takes steps of routers. Thread-safe."""
 
-    def __init__(self, stores: Stores, topics: Topics) -> None:
-        """Creates a stepper; `topics` reads and writes the topics."""
+    def __init__(self, stores: Stores, topics: Topics, kick: Callable[[Follow], None]) -> None:
+        """Creates a stepper.
+
+        Args:
+            topics: reads and writes the topics.
+            kick: asks for a visit of a router that waits for a later one.
+        """
         self._stores = stores
         self._topics = topics
+        self._kick = kick
 
     def visit(self, follow: Follow) -> float | None:
         """Takes one step of the router that a row is about. Returns in how many seconds it must be visited again; None if
@@ -46,11 +53,11 @@ class Stepper:
         if not trail.waits_for:
             return self._step(follow, trail)
         own = self._stores.follows.get(trail.waits_for, ROUTER, trail.router)
-        if own is None:  # the router is gone
+        if own is not None and decode_trail(own.data).blocked_ms:
+            self._kick(own)
+        else:
             self._stores.follows.remove(follow)
-            return None
-        pause_s = self._step(own, decode_trail(own.data))
-        return pause_s if not pause_s else None  # the router's own row has its pause
+        return None
 
     def _step(self, follow: Follow, trail: Trail) -> float | None:
         try:

@@ -23,6 +23,7 @@ KEYS = {
 }
 LIMITS = {
     "max_topics": 24,
+    "max_routers": 4,
     "max_sse_connections": 3,
     "max_sse_connections_per_key": 2,
     "max_inflight_per_key": 3,

@@ -146,10 +146,12 @@ def test_a_delete_in_the_destination_wakes_a_router_that_waits(process: Process)
     (waiting,) = process.stores.follows.of(head.log_id, ROUTER)
     process.topics.erase("b", 2, None)
     assert process.stepper.visit(waiting) is None
+    assert process.kicked == [process.follow()]
+    assert process.settle() is None
     assert process.data("b") == [b"2"]
     assert process.view().blocked_ms is None
-    process.routers.remove("a->b")
     assert process.stepper.visit(waiting) is None
+    assert process.kicked[1:] == []
     assert process.stores.follows.of(head.log_id, ROUTER) == []
 
 
@@ -173,6 +175,8 @@ def test_a_full_queue_is_freed_by_an_ack(process: Process) -> None:
     process.topics.claim("b", ClaimRequest("n", 1))
     process.topics.ack("b", SettleRequest("n", [1]))
     process.stepper.visit(waiting)
+    assert process.kicked == [process.follow()]
+    process.settle()
     assert process.data("b") == [b"2"]
 
 

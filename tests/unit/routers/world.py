@@ -40,7 +40,8 @@ class Process:
         self.stores = replace(stores, wal=self.wal, follows=self.follows)
         self.topics = Queues(self.stores)
         self.routers = Routers(self.stores, self.topics)
-        self.stepper = Stepper(self.stores, self.topics)
+        self.kicked: list[Follow] = []
+        self.stepper = Stepper(self.stores, self.topics, self.kicked.append)
 
     def route(self, source: str = "a", dest: str = "b", name: str = "", limit: int = 0, **fields: Any) -> bool:
         """Puts a router; returns whether it was created. `fields` are those of the routing and of the request."""
