@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 
 from functions.relay.context import Context
 from functions.relay.followers import Follower
+from functions.relay.routes import RouterFollower
+from headrace.routers.values import ROUTER
 
-FOLLOWERS: Mapping[str, Callable[[Context], Follower]] = {}
+FOLLOWERS: Mapping[str, Callable[[Context], Follower]] = {ROUTER: RouterFollower}
 """Creates the follower of each kind, once for each process."""
 
 CREATED: tuple[Callable[[Context, str], None], ...] = ()
