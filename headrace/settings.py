@@ -88,6 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         max_topics, max_routers, max_total_bytes: the most topics and queues, routers between them, and bytes of records in
             all of them; 0 means no limit.
         max_sse_connections, max_sse_connections_per_key: the most open streams of topics and queues (docs/limits.md).
+        max_watch_sessions, max_watch_topics: the most watch sessions, and topics of one of them; 0 means no limit.
         max_inflight_per_key: the most requests of one key that one process works on.
         request_counts_ms: how often the api adds its object store requests to the streams' durable counters; 0 means
             never.
@@ -142,6 +143,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_routers: int = 10_000
     max_sse_connections: int = 10_000
     max_sse_connections_per_key: int = 1_000
+    max_watch_sessions: int = 10_000
+    max_watch_topics: int = 256
     max_inflight_per_key: int = 1_000
     max_total_bytes: int = 0
     spill_bytes: int = 32 * 1024

@@ -33,6 +33,7 @@ from headrace.settings import Settings
 from headrace.streams.values import METRIC_STREAMS
 from headrace.streams.verbs import Streams
 from headrace.subscriptions.signing import SigningKeyring
+from headrace.watch.verbs import Watches
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.context import Engine
@@ -56,6 +57,7 @@ class Context:
         count: returns how many there are of what a counter counts.
         commits: counts what was committed to topics.
         slots: the slots of open streams of topics.
+        watches: returns the verbs of watch sessions; like `logs`.
         in_flight: counts the requests to topics of each key.
         began: when a server began, in monotonic seconds; None in a Lambda function, whose snapshot holds no moment.
         inspector: returns the reader of what is shown about streams; like `logs`.
@@ -80,6 +82,7 @@ class Context:
     count: Callable[[str], int] = field(kw_only=True)
     commits: Tally = field(default_factory=Tally, kw_only=True)
     slots: StreamSlots = field(kw_only=True)
+    watches: Callable[[], Watches] = field(kw_only=True)
     in_flight: InFlight = field(kw_only=True)
     began: float | None = field(kw_only=True)
     inspector: Callable[[], Inspector] = field(kw_only=True)
@@ -200,6 +203,7 @@ def assemble(
         routers=_routers_maker(measured, topics),
         count=partial(_count, measured),
         slots=StreamSlots(stores.sessions, settings, clock),
+        watches=_watches_maker(measured, topics),
         in_flight=InFlight(settings.max_inflight_per_key),
         began=clock.monotonic() if is_server else None,
         inspector=inspector,
@@ -238,6 +242,16 @@ def _routers_maker(stores: Stores, topics: Callable[[], Queues]) -> Callable[[],
         return lambda: Routers(stores, topics())
     routers = Routers(stores, topics())
     return lambda: routers
+
+
+def _watches_maker(stores: Stores, topics: Callable[[], Queues]) -> Callable[[], Watches]:
+    def create() -> Watches:
+        return Watches(stores, topics(), lambda: "wid_" + secrets.token_urlsafe(16))
+
+    if stores.settings.cold:
+        return create
+    watches = create()
+    return lambda: watches
 
 
 def _count(stores: Stores, what: str) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from functions.relay.bells import Bells
 from functions.relay.context import Context
 from functions.relay.followers import Follower
 from functions.relay.routes import RouterFollower
 from headrace.routers.values import ROUTER
+from headrace.watch.values import BELL
 
-FOLLOWERS: Mapping[str, Callable[[Context], Follower]] = {ROUTER: RouterFollower}
+FOLLOWERS: Mapping[str, Callable[[Context], Follower]] = {BELL: Bells, ROUTER: RouterFollower}
 """Creates the follower of each kind, once for each process."""
 
 CREATED: tuple[Callable[[Context, str], None], ...] = ()

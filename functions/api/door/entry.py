@@ -60,8 +60,8 @@ class Surface:
         open_paths: paths that are answered without a key, and not counted.
         asking: what follows a name in paths where a POST never writes, because the body is a query.
         waiting: the same of paths where many requests may wait for long; they count as reads.
-        keyed: the same of paths where a GET may have its key as the parameter `token`, because the browsers' own
-            EventSource sends no headers.
+        keyed, keyed_under: the same of paths where a GET may have its key as the parameter `token`, because the browsers'
+            own EventSource sends no headers; and the beginnings of other such paths.
         compresses: whether bodies may be compressed.
         max_body: the most bytes of a body that writes, if that may be more than the process accepts of all together: so a
             larger one is told apart from too many.
@@ -80,6 +80,7 @@ class Surface:
     asking: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     keyed: tuple[str, ...] = ()
+    keyed_under: tuple[str, ...] = ()
     compresses: bool = False
     max_body: int | None = None
 
@@ -106,7 +107,8 @@ class Surface:
 
     def takes_token(self, scope: Asgi) -> bool:
         """Returns whether the request may have its key as a parameter."""
-        return scope["method"] == "GET" and self._ends(scope, self.keyed)
+        is_keyed = self._ends(scope, self.keyed) or scope["path"].startswith(self.keyed_under)
+        return scope["method"] == "GET" and is_keyed
 
     def is_write(self, scope: Asgi) -> bool:
         """Returns whether the request counts as a write: a POST, PUT or DELETE that is no query and does not wait for

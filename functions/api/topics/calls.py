@@ -30,6 +30,7 @@ from headrace.routers.errors import RouterNotFound
 from headrace.routers.verbs import Routers
 from headrace.topics.errors import TopicFull
 from headrace.topics.values import MAX_BODY_BYTES, check_name
+from headrace.watch.errors import WatchNotFound
 
 PREFIX = "/v0/topics/"
 JSON = "application/json"
@@ -39,6 +40,7 @@ _ALLOWED = ("Idempotency-Key", "Content-Encoding")
 ERRORS = (
     Row(TopicFull, 422),
     Row(RouterNotFound, 404),
+    Row(WatchNotFound, 404, code="not_found"),
     Row(NotFound, 404, code="topic_not_found"),
     Row(
         OutcomeUnknown,
@@ -73,6 +75,7 @@ TOPICS = Surface(
     open_paths=frozenset({"/v0/health", "/healthz", "/v0/ready", "/readyz"}),
     asking=("/diff", "/search", "/aggregate", "/timings"),
     keyed=("/work",),
+    keyed_under=("/v0/watch/",),
     compresses=True,
     max_body=MAX_BODY_BYTES,
 )

@@ -11,10 +11,12 @@ from starlette.responses import Response
 from functions.api.context import Context
 from functions.api.door import routes
 from functions.api.door.entry import GRANT, grant_of
-from functions.api.topics import aggregates, appends, health, jobs, routers, search, topics, work
+from functions.api.topics import aggregates, appends, health, jobs, routers, search, topics, watch, work
 from functions.api.topics.calls import PREFIX, Call
 
 _NAME = PREFIX + "{name}"
+
+_STREAMS = (work.work, watch.stream)  # they have slots
 
 Route = Callable[[Call], Awaitable[Response]]
 
@@ -36,6 +38,8 @@ def add_routes(app: FastAPI, context: Context) -> None:
         _NAME + "/nack": {"POST": jobs.nack},
         _NAME + "/extend": {"POST": jobs.extend},
         _NAME + "/work": {"GET": work.work},
+        "/v0/watch": {"POST": watch.create},
+        watch.PATH + "{wid}": {"GET": watch.stream},
         _NAME + "/search": {"POST": search.search, "GET": search.show, "PUT": search.configure},
         _NAME + "/aggregate": {"POST": aggregates.aggregate},
         _NAME + "/timings": {"POST": aggregates.timings},
@@ -50,7 +54,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
     def called(route: Route) -> routes.Handler:
         async def handle(request: Request) -> Response:
-            with context.in_flight.request("" if route is work.work else key_id(request)):
+            with context.in_flight.request("" if route in _STREAMS else key_id(request)):
                 return await route(Call(context, request))
 
         return handle

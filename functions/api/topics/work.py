@@ -17,18 +17,15 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
 
 import orjson
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import Receive, Send
-from starlette.types import Scope as Asgi
 
 from functions.access import Scope
-from functions.api.door.requests import ENDS_AT, is_buffered, is_event, run
-from functions.api.door.waiting import disconnected, woken_by
-from functions.api.topics.calls import TOPICS, Call
+from functions.api.door.requests import is_event, run
+from functions.api.door.waiting import woken_by
+from functions.api.topics.calls import Call
+from functions.api.topics.events import RETRY, EventStream, check_accept, event, event_of
 from functions.api.topics.jobs import check_node, claim_request, count_claim, take_jobs
 from functions.api.topics.records import shown_job
 from functions.metrics import ApiMetric
@@ -37,11 +34,8 @@ from headrace.queues.values import ClaimRequest, Job, Lease
 from headrace.topics.values import LEASES
 
 HEARTBEAT_S = 15.0
-RETRY_MS = 2000
-LAST_SEND_S = 2.0  # for an answer that comes at the end of a stream's time
 _REST_S = 1  # after the store has throttled
 _DIGITS = 19
-_EVENTS = "text/event-stream"
 
 _log = logging.getLogger(__name__)
 
@@ -49,9 +43,7 @@ _log = logging.getLogger(__name__)
 async def work(call: Call) -> Response:
     """Opens the stream of jobs of a worker."""
     name = call.name(Scope.READ | Scope.WRITE, "/work")
-    accepted = (call.headers.get("accept") or "*/*").lower()
-    if not any(kind in accepted for kind in (_EVENTS, "text/*", "*/*")):
-        raise HTTPException(406, f"accept must be {_EVENTS}")
+    check_accept(call)
     query = call.query("node", "max", "lease_ms")
     node = query.text("node")
     check_node(node)
@@ -88,36 +80,19 @@ class Holdings:
                 self.deadlines[seq] = lease.deadline_ms
 
 
-class JobStream(Response):
+class JobStream(EventStream):
     """A response that delivers jobs to a worker until its time is over or the worker has gone.
 
     Args:
         request: the claim that the stream repeats, with as many jobs as it may hold.
     """
 
-    media_type = None
-
     def __init__(self, call: Call, name: str, request: ClaimRequest) -> None:
-        headers = {
-            "Content-Type": f"{_EVENTS}; charset=utf-8",
-            "Cache-Control": "no-store",
-            "X-Accel-Buffering": "no",
-        }
-        super().__init__(None, 200, headers)
-        del self.headers["content-length"]
-        self._call = call
-        self._clock = call.context.clock
+        super().__init__(call)
         self._name = name
         self._request = request
         self._held = Holdings()
-        scope = call.request.scope
-        self._buffered = is_buffered(scope)
-        self._sees_client = not is_event(scope)
-        open_s = float(call.context.settings.sse_seconds)
-        if ENDS_AT in scope:  # the door closes then, in the middle of an event if need be
-            open_s = min(open_s, (scope[ENDS_AT] - self._clock.now_ms()) / 1000)
-        self._deadline = self._clock.monotonic() + open_s  # by then its slot expires, too
-        self.ends_ms = self._clock.now_ms() + round(open_s * 1000)
+        self._sees_client = not is_event(call.request.scope)
 
     async def adopt(self) -> None:
         """Takes note of the jobs that an earlier stream delivered, as `Last-Event-ID` says. Raises the errors that are
@@ -130,33 +105,9 @@ class JobStream(Response):
             own = [lease for lease in leases.values() if lease.connection == before.connection]
             self._held.deadlines = {lease.seq: lease.deadline_ms for lease in own}
 
-    async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        gone = asyncio.ensure_future(disconnected(receive))
-        is_over = False
-        try:
-            async with aclosing(self._events(gone)) as events:
-                with self._call.context.commits.stream():
-                    async for event in events:
-                        await self._send(send, event)
-            is_over = not gone.done()  # a server says that the client has left after the end, too
-            await self._send(send, b"", more=False)
-        except TimeoutError:
-            _log.info("stream of jobs broke off: its client reads too slowly: queue=%s", self._name)
-        finally:
-            if gone.done() and not is_over and not self._buffered:
-                await self._release()
-            gone.cancel()
-
-    async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:
-        """Sends a part of the answer. Raises TimeoutError if the client does not take it before the time is over."""
-        left_s = self._deadline - self._clock.monotonic()
-        async with asyncio.timeout(max(LAST_SEND_S, left_s)):
-            await send({"type": "http.response.body", "body": body, "more_body": more})
-
     async def _events(self, gone: asyncio.Future[None]) -> AsyncGenerator[bytes, None]:
         deadline = self._deadline
-        yield b"retry: %d\n\n" % RETRY_MS + self._heartbeat()
+        yield RETRY + self._heartbeat()
         quiet_since = self._clock.monotonic()
         with woken_by(self._call.logs, self._name, (self._name, LEASES)) as waiter:
             loop = asyncio.get_running_loop()
@@ -166,7 +117,7 @@ class JobStream(Response):
                 try:
                     jobs = await self._refill()
                 except (HeadraceError, StoreError) as exc:
-                    yield self._error(exc)
+                    yield event_of(exc, topic=self._name)
                     if not isinstance(exc, Overloaded | StoreThrottled):
                         return
                     rest_s = exc.retry_after_s if isinstance(exc, Overloaded) else _REST_S
@@ -204,25 +155,15 @@ class JobStream(Response):
         found = await run(self._call.logs.leases, self._name, self._request.node)
         return {lease.seq: lease for lease in found}
 
-    async def _release(self) -> None:
-        """Gives back what this stream delivered, since its client has gone."""
+    async def _end(self, *, is_gone: bool) -> None:
+        """Gives back what this stream delivered, if its client has gone."""
+        if not is_gone:
+            return
         try:
             await run(self._call.logs.release, self._name, self._request.node, self._request.connection)
         except (HeadraceError, StoreError) as exc:  # the leases end by themselves
             _log.info("jobs were not released: error=%s", type(exc).__name__)
 
-    def _heartbeat(self) -> bytes:
-        return b": hb %d\n\n" % self._clock.now_ms()
-
     def _event(self, job: Job) -> bytes:
         document = b'{"topic":%s,' % orjson.dumps(self._name) + shown_job(job)[1:]
-        lines = b"\ndata: ".join(document.splitlines())  # white space inside data may be line breaks
-        return b"id: %d\nevent: job\ndata: %s\n\n" % (job.record.offset + 1, lines)
-
-    def _error(self, error: Exception) -> bytes:
-        answer = TOPICS.response_to(error, "GET")
-        told = orjson.loads(answer.body)["error"]
-        document = {"code": answer.status_code, "error": told["message"], "topic": self._name}
-        if "retry-after" in answer.headers:
-            document["retry_after_ms"] = int(answer.headers["retry-after"]) * 1000
-        return b"event: error\ndata: %s\n\n" % orjson.dumps(document)
+        return event(b"job", document, str(job.record.offset + 1))

@@ -17,6 +17,7 @@ from headrace.settings import Settings
 from headrace.streams import errors as of_streams
 from headrace.streams.verbs import Streams
 from headrace.topics import errors as of_topics
+from headrace.watch import errors as of_watch
 from tests.unit.api.asgi import TEXT, Answer, Server
 
 S = "/v1/stream/s"
@@ -103,7 +104,7 @@ def test_every_error_of_the_library_has_its_own_answer() -> None:
         library.Damaged("m"): 500,
         library.SegmentMissing("m"): 500,
     }
-    others = (of_topics.__name__, of_routers.__name__)
+    others = (of_topics.__name__, of_routers.__name__, of_watch.__name__)
     shared = {kind for kind in subclasses(HeadraceError) if kind.__module__ not in others}
     assert {type(error) for error in expected} == shared - {HeadraceError}
     for error, status in expected.items():

@@ -11,7 +11,7 @@ import pytest
 from functions.access import parse
 from functions.api.context import assemble
 from functions.api.door.requests import ENDS_AT
-from functions.api.topics import jobs, work
+from functions.api.topics import events, jobs
 from functions.api.topics.work import Holdings
 from headrace.batch import Record
 from headrace.clock import SystemClock
@@ -220,7 +220,7 @@ def test_a_stream_that_ended_by_itself_gives_nothing_back_though_the_server_says
 
 
 def test_a_client_that_reads_nothing_keeps_no_stream_beyond_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "LAST_SEND_S", 0.1)
+    monkeypatch.setattr(events, "LAST_SEND_S", 0.1)
     server = Server(settings=QUICK)
     ask(server, "PUT", T, {"type": "queue"})
     append(server, 1)

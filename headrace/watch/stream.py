@@ -1,0 +1,208 @@
+"""One open stream of a watch: it reads the topics, and keeps in the session what was sent.
+
+A watch of few topics reads each of them again and again. More topics ring a bell: each has a follower's row, and the
+relay adds the topic's number to the bell's when something was appended. The stream looks at the bell alone. A ring may be
+lost, with a process of the relay; so the stream reads a few topics in turn, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from headrace.clock import Threads
+from headrace.errors import Conflict, HeadraceError, NotFound, StoreError
+from headrace.log.stores import Stores
+from headrace.tables.follows import Follow
+from headrace.tables.parts import Part
+from headrace.topics.values import DiffPage, DiffRequest
+from headrace.topics.verbs import Topics
+from headrace.watch import frames, ids
+from headrace.watch.errors import Fenced, WatchNotFound
+from headrace.watch.frames import Frame, Position
+from headrace.watch.values import BELL, FEW, TTL_MS, Cursor, Cursors, Definition, Session
+
+_RINGS_MS = 600_000  # how long topics ring after the end of a stream: so the next ones need not follow them again
+_cursors = msgspec.json.Decoder(Cursors)
+_log = logging.getLogger(__name__)
+
+
+class News(NamedTuple):
+    """What a read of a topic found: frames to send, and the position after them. `error` if it could not be read."""
+
+    number: int
+    after: Position
+    frames: Sequence[Frame] = ()
+    is_drained: bool = True
+    error: Exception | None = None
+
+
+class Stream:
+    """A stream. `read` may be called by any thread, but only one call of all methods at a time.
+
+    Attributes:
+        names, options: the definition of the watch.
+        rings: whether topics ring a bell.
+        living: the numbers of the topics that are not gone.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        topics: Topics,
+        threads: Threads,
+        definition: Definition,
+        session: Session,
+        row: Part,
+        at: Part,
+        cursors: Cursors,
+        ends_ms: int,
+    ) -> None:
+        """Opens a stream; `row` and `at` are the session's rows as they stand, which `session` and `cursors` say."""
+        self.names, self.options = definition.names, definition.options
+        self.rings = len(self.names) > FEW
+        self.living = dict.fromkeys(range(len(self.names)))
+        self._stores = stores
+        self._topics = topics
+        self._threads = threads
+        self._session = session
+        self._row = row
+        self._at = at
+        self._sent = list(cursors.at)
+        self._saved = cursors
+        self._positions = [Position(*one) for one in cursors.at]
+        self._rung_ms = ends_ms + _RINGS_MS
+        is_rung = cursors.rung_ms >= ends_ms
+        self._silent = set() if is_rung or not self.rings else set(self.living)
+        self._all_rung_ms = cursors.rung_ms if is_rung else 0
+
+    def bound(self, max_bytes: int) -> None:
+        """Makes frames at most about so large."""
+        self.options = replace(self.options, max_bytes=min(self.options.max_bytes, max_bytes))
+
+    # What is read.
+
+    def read(self, numbers: Sequence[int]) -> list[News]:
+        """Reads the next page of each of some topics, at the same time."""
+        unheard = [number for number in numbers if number in self._silent]
+        failed = dict(self._threads.map(self._let_ring, unheard))
+        requests = [(self.names[number], self._request(number)) for number in numbers]
+        found = zip(numbers, self._topics.diffs(requests), strict=True)
+        return [self._news(number, failed.get(number) or page, number in failed) for number, page in found]
+
+    def _request(self, number: int) -> DiffRequest:
+        position, options = self._positions[number], self.options
+        nodes = frozenset() if options.node is None else frozenset({options.node})
+        return DiffRequest(position.seq, options.limit, nodes, options.max_bytes, position.incarnation)
+
+    def _news(self, number: int, page: DiffPage | Exception, has_rung: bool) -> News:
+        position = self._positions[number]
+        if isinstance(page, NotFound):
+            return News(number, position, [frames.end(position)])
+        if isinstance(page, Exception):
+            return News(number, position, error=page)
+        after, sent = frames.advance(position, page)
+        if after.incarnation != position.incarnation and self.rings and not has_rung:
+            self._silent.add(number)  # it is another log now, which may not ring yet
+            return News(number, position, is_drained=False)
+        return News(number, after, sent, page.caught_up)
+
+    def _let_ring(self, number: int) -> tuple[int, Exception | None]:
+        """Lets a topic ring the bell. What is appended before that is read afterwards."""
+        name, wid = self.names[number], self._row.id
+        try:
+            log_id = self._topics.head(name).log_id
+            before = self._stores.follows.get(log_id, BELL, wid)
+            follow = Follow(log_id, BELL, wid, msgspec.json.encode(number), self._rung_ms)
+            self._topics.follow(name, follow, replaces=before)
+        except (HeadraceError, StoreError) as exc:
+            return number, None if isinstance(exc, NotFound | Conflict) else exc
+        self._silent.discard(number)
+        return number, None
+
+    # What was sent.
+
+    def event_id(self, number: int, seq: int) -> str:
+        """Returns the id of an event after which the consumer is at `seq` in a topic."""
+        seqs = [one.seq for one in self._sent]
+        seqs[number] = seq
+        return ids.encode(self.names, seqs, self._session.stream, self._session.base)
+
+    def sent(self, news: News, frame: Frame) -> None:
+        """Notes that a frame was sent."""
+        if isinstance(frame, frames.TopicDeleted):
+            self.living.pop(news.number, None)
+        elif news.after.incarnation is not None:
+            self._sent[news.number] = Cursor(news.after.incarnation, frame.seq)
+
+    def passed(self, news: News) -> None:
+        """Notes that all frames of a page were sent."""
+        self._positions[news.number] = news.after
+        if news.after.incarnation is not None:
+            self._sent[news.number] = Cursor(news.after.incarnation, news.after.seq)
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the session has what was sent."""
+        return self._cursors() == self._saved
+
+    def _cursors(self) -> Cursors:
+        if self.rings and not self._silent:
+            self._all_rung_ms = self._all_rung_ms or self._rung_ms
+        return Cursors(self._session.stream, tuple(self._sent), self._all_rung_ms)
+
+    def save(self) -> None:
+        """Writes what was sent to the session. Raises Fenced if a newer stream was opened."""
+        with self._topics.in_time():
+            cursors = self._cursors()
+            part = replace(self._at, data=msgspec.json.encode(cursors))
+            if not self._stores.sessions.put_part(part, self._at):
+                self._at = self._check()  # an earlier write has arrived after all
+                if not self._stores.sessions.put_part(part, self._at):
+                    raise Fenced
+            self._at, self._saved = replace(part, version=self._at.version + 1), cursors
+
+    def check(self) -> None:
+        """Raises Fenced if a newer stream was opened, or the session is gone."""
+        with self._topics.in_time():
+            self._check()
+
+    def _check(self) -> Part:
+        part = self._stores.sessions.part(*self._at.key)
+        if part is None:
+            raise WatchNotFound
+        if _cursors.decode(part.data).stream != self._session.stream:
+            raise Fenced
+        return part
+
+    def close(self) -> None:
+        """Ends the stream: the session is kept for a while from now on. Does nothing if there is a newer stream."""
+        try:
+            with self._topics.in_time():
+                if not self.is_saved:
+                    self.save()
+                ends_ms = self._stores.clock.now_ms() + TTL_MS
+                if ends_ms < self._row.expires_ms:
+                    self._stores.sessions.put_part(replace(self._row, expires_ms=ends_ms), self._row)
+        except (HeadraceError, StoreError) as exc:  # the session expires later; its cursors are a moment old
+            _log.info("watch was not saved: error=%s", type(exc).__name__)
+
+    # What is heard.
+
+    def hear(self) -> Iterable[int]:
+        """Returns the numbers of the topics that have rung. Raises Fenced if a newer stream was opened."""
+        wid, sessions = self._row.id, self._stores.sessions
+        with self._topics.in_time():
+            if not sessions.peek_bell(wid):
+                return ()
+            rung = sessions.take_bell(wid)
+            try:
+                self._check()
+            except Fenced:  # they have rung for the newer one
+                sessions.ring(wid, self.living if rung is None else rung or (0,), self._rung_ms)
+                raise
+            return [*self.living] if rung is None else sorted(rung)
