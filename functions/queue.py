@@ -9,7 +9,8 @@ Guarantees that every adapter keeps:
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from headrace.clock import Threads
 from headrace.errors import StoreError
 from headrace.objects import packed
+from headrace.tables.follows import Follow
 
 MAX_DELAY_S = 900  # SQS
 _BATCH = 10  # SQS
@@ -75,6 +77,27 @@ class Queue(Protocol):
         """Sends each message so that it is delivered at its `not_before_ms`, or earlier if the queue can't delay it so
         long. Raises an error if one fails; others may have been sent.
         """
+
+
+def visit_when_due(follow: Follow) -> Message:
+    """Returns the message that has the relay visit a follower when its row says."""
+    return Message("visit", follow.log_id, not_before_ms=follow.due_ms, followers=(follow.key,), due_ms=follow.due_ms)
+
+
+class LazyQueue:
+    """A queue whose client is created with the first message: most processes of the api never send one."""
+
+    def __init__(self, create: Callable[[], Queue]) -> None:
+        self._create = create
+        self._lock = threading.Lock()
+        self._queue: Queue | None = None
+
+    def send(self, messages: Sequence[Message], now_ms: int) -> None:
+        """Sends the messages. Raises what the queue raises."""
+        with self._lock:
+            if self._queue is None:
+                self._queue = self._create()
+        self._queue.send(messages, now_ms)
 
 
 class SendsBatches(Protocol):

@@ -72,6 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         host: the address that the API listens on, if known; without API keys it starts only on a loopback address.
         allowed_hosts: the hosts, separated by commas, that an API without keys obeys beside loopback, in the headers
             `Host` and `Origin`; `*` means any.
+        base_url: where clients reach the api: the beginning of the URLs that receivers of webhooks are told.
         keys_age_ms: how long a process caches the API keys, or the signing keys, that it read from their secret.
         signing_keys: the keys that sign webhooks, if they are in no secret.
         webhook_function: the function that posts webhooks; webhook_loopback: whether they may go to this machine, which
@@ -132,6 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     webhook_function: str = ""
     webhook_loopback: bool = False
     host: str = ""
+    base_url: str = ""
     allowed_hosts: str = ""
     cold: bool = False
     state_age_ms: int = 60_000

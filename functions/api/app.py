@@ -19,20 +19,24 @@ from functions.api.context import Context, open_context
 from functions.api.door.entry import Door
 from functions.api.door.requests import run
 from functions.api.door.routes import answer_unrouted, serve
-from functions.api.streams import definitions, jwks, live, records, search, touch
+from functions.api.streams import definitions, jwks, live, records, search, subscriptions, touch
 from functions.api.streams.inspection import routes as inspection
 from functions.api.streams.inspection import server
+from functions.api.streams.subscriptions import SUBSCRIPTIONS
 from functions.api.topics import routes as topics
 from functions.api.topics.calls import TOPICS
 from headrace import VERSION
 
-_OPENAPI = tuple(Path(__file__).with_name(surface) / "openapi.json" for surface in ("streams", "topics"))
+_OPENAPI = tuple(
+    Path(__file__).parent / path
+    for path in ("streams/openapi.json", "streams/subscriptions.json", "topics/openapi.json")
+)
 _STREAMS = replace(
     records.STREAMS,
     exposed=(*records.STREAMS.exposed, *search.SEARCH_HEADERS),
     asking=search.ASKING,
     waiting=touch.WAITING,
-    open_paths=frozenset({"/health", jwks.JWKS_PATH}),
+    open_paths=frozenset({"/health"}),
 )
 
 
@@ -52,7 +56,7 @@ def create_app(context: Context | None = None) -> FastAPI:
         lifespan=lambda _: _until_the_end(context),
     )
     _add_health(app)
-    for part in (topics, inspection, server, jwks, definitions, touch, search):
+    for part in (topics, inspection, server, jwks, subscriptions, definitions, touch, search):
         part.add_routes(app, context)
     for part in (live, records):
         part.add_routes(app, context)  # last: a name may hold slashes, so it would take every path below it
@@ -60,7 +64,7 @@ def create_app(context: Context | None = None) -> FastAPI:
     app.openapi = describe  # type: ignore[method-assign]
     app.add_middleware(
         Door,
-        surfaces=(TOPICS, _STREAMS),
+        surfaces=(TOPICS, SUBSCRIPTIONS, _STREAMS),
         access=context.access,
         meter=context.meter,
         traffic=context.traffic,
@@ -71,7 +75,7 @@ def create_app(context: Context | None = None) -> FastAPI:
 
 @functools.cache
 def describe() -> dict[str, Any]:
-    """Returns the OpenAPI document. It is files, one for each surface, not generated: routes take raw requests."""
+    """Returns the OpenAPI document. It is files, not generated: routes take raw requests."""
     document: dict[str, Any]
     document, *others = (json.loads(path.read_bytes()) for path in _OPENAPI)
     for other in others:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import tempfile
 import threading
@@ -11,6 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from functions.access import Access, check_exposure
@@ -22,6 +24,7 @@ from functions.api.streams.system.emitter import Emitter, gauges, measure_memory
 from functions.api.streams.system.recorder import MeasuredLogs, Recorder
 from functions.api.topics.tally import Tally
 from functions.metrics import ApiMetric, Meter
+from functions.queue import LazyQueue, Queue, SqsQueue, visit_when_due
 from functions.wiring import Wiring, open_wiring
 from headrace.clock import Clock, SystemClock, within_deadline
 from headrace.index.fetching import RunCache
@@ -32,12 +35,17 @@ from headrace.routers.verbs import Routers
 from headrace.settings import Settings
 from headrace.streams.values import METRIC_STREAMS
 from headrace.streams.verbs import Streams
+from headrace.subscriptions.desk import Desk
 from headrace.subscriptions.signing import SigningKeyring
+from headrace.subscriptions.verbs import Subscriptions
+from headrace.tables.follows import Follow
 from headrace.watch.verbs import Watches
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.context import Engine
 
+
+_log = logging.getLogger(__name__)
 
 DYNAMODB_TIMEOUT_S = 2.0  # timeout of one call to a store: an append has time for a second try
 OBJECT_STORE_TIMEOUT_S = 2.0
@@ -52,6 +60,7 @@ class Context:
     Attributes:
         logs: returns the verbs for one request: always the same object, or a fresh one in a process that keeps no
             caches.
+        subscriptions: returns the verbs of subscriptions; like `logs`.
         topics: returns the verbs of topics and queues; like `logs`.
         routers: returns the verbs of routers; like `logs`.
         count: returns how many there are of what a counter counts.
@@ -77,6 +86,7 @@ class Context:
     meter: Meter[ApiMetric] = field(default_factory=lambda: Meter(ApiMetric))
     clock: Clock = field(default_factory=SystemClock)
     random_below: Callable[[int], int] = secrets.randbelow
+    subscriptions: Callable[[], Subscriptions] = field(kw_only=True)
     topics: Callable[[], Queues] = field(kw_only=True)
     routers: Callable[[], Routers] = field(kw_only=True)
     count: Callable[[str], int] = field(kw_only=True)
@@ -162,10 +172,14 @@ def scan_until(context: Context) -> float:
 
 
 def assemble(
-    stores: Stores, access: Access, meter: Meter[ApiMetric] | None = None, signing: SigningKeyring | None = None
+    stores: Stores,
+    access: Access,
+    meter: Meter[ApiMetric] | None = None,
+    signing: SigningKeyring | None = None,
+    relay: Queue | None = None,
 ) -> Context:
     """Creates a context on `stores`. Its requests to the object store are counted and timed. Without `signing`, the keys
-    that sign webhooks are those of the settings.
+    that sign webhooks are those of the settings. Without `relay`, its queue, the relay does everything by its sweep.
     """
     settings, clock = stores.settings, stores.clock
     is_server = not on_lambda()
@@ -183,6 +197,15 @@ def assemble(
     measured = replace(stores, objects=objects)
     logs, inspector = _makers(measured, recorder)
     topics = _topics_maker(measured)
+
+    def ring(follow: Follow) -> None:
+        if relay is None:
+            return
+        try:
+            relay.send([visit_when_due(follow)], clock.now_ms())
+        except Exception:  # noqa: BLE001 - the row says when the relay must visit it, and the sweep will see that
+            _log.warning("relay was not told: follower=%s due_ms=%s", follow.key, follow.due_ms, exc_info=True)
+
     traffic = Traffic()
     metrics = Emitter(
         recorder,
@@ -199,6 +222,7 @@ def assemble(
         access,
         meter,
         clock,
+        subscriptions=lambda: Subscriptions(Desk(measured, logs(), ring, SystemRandom().random)),
         topics=topics,
         routers=_routers_maker(measured, topics),
         count=partial(_count, measured),
@@ -303,7 +327,8 @@ def open_context() -> Context:
         s3_read_timeout_s=OBJECT_STORE_TIMEOUT_S,
         fast=True,
     )
-    return assemble(wiring.stores, _access(wiring), wiring.meter, wiring.signing())
+    relay = LazyQueue(lambda: SqsQueue(wiring.client("sqs", read_timeout_s=1.0), wiring.settings.relay_queue_url))
+    return assemble(wiring.stores, _access(wiring), wiring.meter, wiring.signing(), relay)
 
 
 def _access(wiring: Wiring[ApiMetric]) -> Access:

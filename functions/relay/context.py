@@ -7,13 +7,24 @@ from dataclasses import dataclass
 from functions import worker
 from functions.metrics import Meter, RelayMetric
 from functions.queue import Message, Queue, SqsQueue
+from functions.relay.webhooks import NoWebhooks, WebhookFunction
 from headrace.log.stores import Stores
+from headrace.subscriptions.delivery import ATTEMPT_MS, Deliver
+from headrace.subscriptions.signing import SigningKeyring
 from headrace.tables.follows import Follow
 
 
 @dataclass(frozen=True, slots=True)
 class Context(worker.Context[RelayMetric]):
-    """A worker's context, with the message that frees a follower."""
+    """A worker's context, with the message that frees a follower.
+
+    Attributes:
+        deliver: posts webhooks.
+        signing: the keys that sign them.
+    """
+
+    deliver: Deliver
+    signing: SigningKeyring
 
     def kick(self, *follows: Follow) -> None:
         """Asks for a visit of followers now, also of those that wait for a later one: what they wait for has come."""
@@ -21,11 +32,22 @@ class Context(worker.Context[RelayMetric]):
         self.queue.send([Message("visit", one.log_id, followers=(one.key,), force=True) for one in follows], now_ms)
 
 
-def assemble(stores: Stores, queue: Queue, meter: Meter[RelayMetric] | None = None) -> Context:
-    """Creates a context on given stores; their requests to the object store are counted in `meter` and per log."""
+def assemble(
+    stores: Stores,
+    queue: Queue,
+    meter: Meter[RelayMetric] | None = None,
+    deliver: Deliver | None = None,
+    signing: SigningKeyring | None = None,
+) -> Context:
+    """Creates a context on given stores; their requests to the object store are counted in `meter` and per log. Without
+    `deliver` no webhook is posted; without `signing` the keys are those of the settings.
+    """
     meter = meter or Meter(RelayMetric)
     stores, counts = worker.count_requests(stores, meter)
-    return Context(stores, stores.manifests(), queue, counts, meter)
+    settings = stores.settings
+    if signing is None:
+        signing = SigningKeyring(lambda: settings.signing_keys, stores.clock, age_ms=settings.keys_age_ms)
+    return Context(stores, stores.manifests(), queue, counts, meter, deliver or NoWebhooks(), signing)
 
 
 def open_context() -> Context:
@@ -38,4 +60,7 @@ def open_context() -> Context:
 
     wiring = open_wiring(RelayMetric)
     queue = SqsQueue(wiring.client("sqs", read_timeout_s=5.0), wiring.settings.relay_queue_url)
-    return assemble(wiring.stores, queue, wiring.meter)
+    # One try: a repeat would call the receiver again, and the relay does that by itself.
+    lambda_client = wiring.client("lambda", read_timeout_s=ATTEMPT_MS / 1000 + 10, tries=1)
+    deliver = WebhookFunction(lambda_client, wiring.settings.webhook_function)
+    return assemble(wiring.stores, queue, wiring.meter, deliver, wiring.signing())

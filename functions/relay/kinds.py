@@ -8,11 +8,13 @@ from functions.relay.bells import Bells
 from functions.relay.context import Context
 from functions.relay.followers import Follower
 from functions.relay.routes import RouterFollower
+from functions.relay.wakes import Wakes, tell_of_new
 from headrace.routers.values import ROUTER
+from headrace.subscriptions.values import KIND as SUBSCRIPTION
 from headrace.watch.values import BELL
 
-FOLLOWERS: Mapping[str, Callable[[Context], Follower]] = {BELL: Bells, ROUTER: RouterFollower}
+FOLLOWERS: Mapping[str, Callable[[Context], Follower]] = {BELL: Bells, ROUTER: RouterFollower, SUBSCRIPTION: Wakes}
 """Creates the follower of each kind, once for each process."""
 
-CREATED: tuple[Callable[[Context, str], None], ...] = ()
+CREATED: tuple[Callable[[Context, str], None], ...] = (tell_of_new,)
 """Called with the id of each new log, perhaps more than once, and before its followers are visited."""

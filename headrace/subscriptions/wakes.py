@@ -11,6 +11,7 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
+from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
@@ -56,6 +57,18 @@ class Call(NamedTuple):
     attempt: int
     token: str
     streams: tuple[View, ...]
+
+    def document(self, base_url: str) -> dict[str, object]:
+        """Returns what the receiver is sent. `base_url` is where it reaches the api."""
+        path = f"/v1/stream/__ds/subscriptions/{quote(self.subscription.id, safe='')}/callback"
+        return {
+            "subscription_id": self.subscription.id,
+            "wake_id": self.wake_id,
+            "generation": self.generation,
+            "streams": self.streams,
+            "callback_url": base_url.rstrip("/") + path,
+            "callback_token": self.token,
+        }
 
 
 Post = Callable[[Call], Outcome]

@@ -60,6 +60,7 @@ class Surface:
         open_paths: paths that are answered without a key, and not counted.
         asking: what follows a name in paths where a POST never writes, because the body is a query.
         waiting: the same of paths where many requests may wait for long; they count as reads.
+        tokened: the same of paths where a POST needs no key, because it has a token of its own, which the route checks.
         keyed, keyed_under: the same of paths where a GET may have its key as the parameter `token`, because the browsers'
             own EventSource sends no headers; and the beginnings of other such paths.
         compresses: whether bodies may be compressed.
@@ -79,6 +80,7 @@ class Surface:
     open_paths: frozenset[str] = frozenset()
     asking: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+    tokened: tuple[str, ...] = ()
     keyed: tuple[str, ...] = ()
     keyed_under: tuple[str, ...] = ()
     compresses: bool = False
@@ -104,6 +106,10 @@ class Surface:
     def only_asks(self, scope: Asgi) -> bool:
         """Returns whether the request is a POST that never writes, because its body is a query."""
         return scope["method"] == "POST" and self._ends(scope, self.asking)
+
+    def has_token(self, scope: Asgi) -> bool:
+        """Returns whether the request has a token of its own in place of a key."""
+        return scope["method"] == "POST" and self._ends(scope, self.tokened)
 
     def takes_token(self, scope: Asgi) -> bool:
         """Returns whether the request may have its key as a parameter."""
@@ -280,7 +286,7 @@ class Door:
             if method == "OPTIONS":  # of everybody: it changes and shows nothing, and the request itself is checked
                 await Response(None, 204, surface.preflight)(scope, receive, send_dressed)
                 return
-            if not is_open:
+            if not is_open and not surface.has_token(scope):
                 self._access.check_sender(headers.get("host"), headers.get("origin"))
                 if self._access.is_stale:
                     await run(self._access.refresh)

@@ -93,7 +93,9 @@ def test_names_of_nothing(server: Server, name: bytes, method: str) -> None:
     assert server.dump() == before
 
 
-FAST = Settings(live_timeout_ms=10, request_timeout_ms=20, sse_seconds=0, signing_keys="a" * 43)
+FAST = Settings(
+    live_timeout_ms=10, request_timeout_ms=20, sse_seconds=0, signing_keys="a" * 43, base_url="https://a.example"
+)
 document = schemathesis.openapi.from_asgi("/openapi.json", Server(settings=FAST).app)
 
 

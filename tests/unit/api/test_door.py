@@ -16,6 +16,7 @@ from headrace.routers import errors as of_routers
 from headrace.settings import Settings
 from headrace.streams import errors as of_streams
 from headrace.streams.verbs import Streams
+from headrace.subscriptions import errors as of_subscriptions
 from headrace.topics import errors as of_topics
 from headrace.watch import errors as of_watch
 from tests.unit.api.asgi import TEXT, Answer, Server
@@ -104,7 +105,8 @@ def test_every_error_of_the_library_has_its_own_answer() -> None:
         library.Damaged("m"): 500,
         library.SegmentMissing("m"): 500,
     }
-    others = (of_topics.__name__, of_routers.__name__, of_watch.__name__)
+    own = (of_topics, of_routers, of_subscriptions, of_watch)
+    others = [module.__name__ for module in own]
     shared = {kind for kind in subclasses(HeadraceError) if kind.__module__ not in others}
     assert {type(error) for error in expected} == shared - {HeadraceError}
     for error, status in expected.items():

@@ -30,9 +30,12 @@ def test_a_router_is_put_shown_listed_and_deleted(server: Server) -> None:
     again = ask(server, "PUT", R, ENDS)
     assert (again.status, again.json["created"]) == (200, False)
     shown = ask(server, "GET", R).json
-    assert {
-        name: value for name, value in shown.items() if name != "performance"
-    } == {**SHOWN, "forwarded_total": 0, "lag": 0, "blocked_since": None}
+    assert {name: value for name, value in shown.items() if name != "performance"} == {
+        **SHOWN,
+        "forwarded_total": 0,
+        "lag": 0,
+        "blocked_since": None,
+    }
     (listed,) = ask(server, "GET", "/v0/routers").json["routers"]
     assert listed == {"router": "a->b", **ENDS, "guarantee": "at_least_once", "forwarded_total": 0}
     assert ask(server, "DELETE", R).json["deleted"] is True

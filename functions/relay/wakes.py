@@ -1,0 +1,75 @@
+"""The follower of subscriptions: wakes them when one of their streams has new data, announces wakes or calls webhooks, and
+ends leases.
+
+A followed stream tells its subscription of data; that costs no call to a receiver. A subscription has a row of its own,
+its timer, that is visited when something is due. Calls to receivers are made there, each by a message of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from random import SystemRandom
+
+import msgspec
+
+from functions.queue import visit_when_due
+from functions.relay.context import Context
+from functions.relay.followers import Hint
+from headrace.streams.verbs import Streams
+from headrace.subscriptions.desk import Desk, timer_log
+from headrace.subscriptions.rules import Outcome, outcome_of
+from headrace.subscriptions.signing import HEADER
+from headrace.subscriptions.verbs import Subscriptions
+from headrace.subscriptions.wakes import Call
+from headrace.tables.follows import Follow
+
+_log = logging.getLogger(__name__)
+
+
+class Wakes:
+    """The follower of the kind `subscription`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._wakes = open_subscriptions(context).wakes
+
+    def visit(self, follow: Follow, hint: Hint) -> float | None:  # noqa: ARG002
+        """Visits a followed stream, or a subscription's timer."""
+        if follow.log_id == timer_log(follow.id):
+            return self._wakes.drive(follow.id, self.post)
+        self._wakes.hear(follow)
+        return None
+
+    def post(self, call: Call) -> Outcome:
+        """Calls a webhook once."""
+        body = msgspec.json.encode(call.document(self._context.stores.settings.base_url))
+        signature = self._context.signing.keys().sign(body, self._context.now_ms() // 1000)
+        delivered = self._context.deliver.post(
+            call.url, body, {"Content-Type": "application/json", HEADER: signature}
+        )
+        if not delivered.is_accepted:
+            _log.warning(
+                "webhook failed: subscription=%s attempt=%s status=%s reason=%s",
+                call.subscription.id,
+                call.attempt,
+                delivered.status,
+                delivered.error,
+            )
+        return outcome_of(delivered)
+
+
+def open_subscriptions(context: Context) -> Subscriptions:
+    """Returns the verbs of subscriptions."""
+    stores = context.stores
+
+    def ring(follow: Follow) -> None:
+        context.queue.send([visit_when_due(follow)], context.now_ms())
+
+    return Subscriptions(Desk(stores, Streams(stores), ring, SystemRandom().random))
+
+
+def tell_of_new(context: Context, log_id: str) -> None:
+    """Has the subscriptions that want a new stream follow it."""
+    subscriptions = open_subscriptions(context)
+    for id_ in subscriptions.links.created(log_id):
+        subscriptions.wakes.open_next(id_)
