@@ -205,6 +205,7 @@ _NOT_DEPLOYED = {
     "AWS::EMRServerless::Application": arn("emr-serverless", "/applications/00headraceemulator"),
     "AWS::IAM::Role": f"arn:aws:iam::{ACCOUNT}:role/{{}}",
     "AWS::KMS::Key": arn("kms", "key/{}"),
+    "AWS::Lambda::Alias": arn("lambda", "function:{}"),
     "AWS::Logs::LogGroup": arn("logs", "log-group:{}"),
     "AWS::SecretsManager::Secret": arn("secretsmanager", "secret:{}"),
 }

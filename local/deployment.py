@@ -87,11 +87,17 @@ class EventTrigger(msgspec.Struct, frozen=True):
 
 
 class Deployment(msgspec.Struct, frozen=True):
-    """A template as deployed at `endpoint`. `emr_endpoint` serves its job runs; empty if there are none."""
+    """A template as deployed at `endpoint`.
+
+    Attributes:
+        aliases: the function of each alias, by logical ids.
+        emr_endpoint: serves its job runs; empty if there are none.
+    """
 
     endpoint: str
     outputs: dict[str, str]
     functions: dict[str, Function] = {}
+    aliases: dict[str, str] = {}
     streams: tuple[StreamTrigger, ...] = ()
     queues: tuple[QueueTrigger, ...] = ()
     schedules: tuple[ScheduleTrigger, ...] = ()
@@ -112,11 +118,12 @@ class Deployment(msgspec.Struct, frozen=True):
 
     def settings(self) -> dict[str, str]:
         """Returns the HEADRACE_* settings that the template decides: the environments of its functions, and the names
-        of its resources.
+        of its resources. Without the secret of API keys: an emulator needs no key, unless it is given some.
         """
         settings: dict[str, str] = {}
         for function in self.functions.values():
             settings.update({k: v for k, v in function.environment.items() if k.startswith("HEADRACE_")})
+        settings.pop("HEADRACE_API_KEYS_SECRET", None)
         return {**settings, **self.resource_names()}
 
     def resource_names(self) -> dict[str, str]:

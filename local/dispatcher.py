@@ -2,10 +2,11 @@
 
     python -m local.dispatcher --deployment deployment.json
 
-It polls the streams and queues of a deployment, watches its schedules, and receives job-state events. Each trigger has
-a thread. A function serves one event at a time, in a process of its own; events of a prompt stream have another one.
-Prints `ready` when it has found its position in every stream. With `--state-dir` a restarted dispatcher continues where
-its predecessor had finished.
+It polls the streams and queues of a deployment, watches its schedules, receives job-state events, and lets functions
+call each other (`local/lambda_api.py`). Each trigger has a thread. A function serves one event at a time, in a process
+of its own; events of a prompt stream have another one, and calls of functions as many as run at once. Prints `ready`
+when it has found its position in every stream. With `--state-dir` a restarted dispatcher continues where its predecessor
+had finished.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ from random import Random
 from typing import Any
 from uuid import uuid4
 
+from local import access
+from local.access import AccessDoor
 from local.deployment import Deployment, Function, StreamTrigger
 from local.environment import client
+from local.lambda_api import LambdaApi
 from local.lambda_runtime import FunctionRuntime, Invoker, Sandbox
 from local.pumps import EventPump, QueuePump, SchedulePump, events_at
 from local.stream_pump import Checkpoint, StreamPump
@@ -118,7 +122,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--state-dir", type=Path, help="keeps positions in streams, and the pids of functions")
     parser.add_argument("--seed", type=int, default=0, help="decides the order across keys")
     parser.add_argument("--schedule-seconds", type=float, help="fire every schedule at this period instead")
+    parser.add_argument("--lambda-port", type=int, default=0, help="where functions call each other")
     parser.add_argument("--log-level", default="info")
+    access.add_options(parser)
     options = parser.parse_args(arguments)
     exit_with_parent()
     logging.basicConfig(stream=sys.stderr, level=options.log_level.upper(), format="%(levelname)s %(message)s")
@@ -138,8 +144,12 @@ def main(arguments: list[str] | None = None) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
+    deployment = Deployment.from_json(options.deployment.read_bytes())
+    # Before the functions that call it.
+    api = LambdaApi(deployment, instance, options.lambda_port, AccessDoor(options.policies, options.record))
+    threading.Thread(target=api.serve_forever, name="lambda api", daemon=True).start()
     dispatcher = Dispatcher(
-        Deployment.from_json(options.deployment.read_bytes()),
+        deployment,
         seed=options.seed,
         schedule_period_seconds=options.schedule_seconds,
         instance=instance,

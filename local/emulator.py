@@ -87,12 +87,17 @@ class Emulator:
             deployment.resource_names(),
             aws_environment(endpoint, emr_endpoint),
             self._settings.environment,
-            {"PYTHONUNBUFFERED": "1"},
+            # Receivers of webhooks are on this machine, too: nobody else could reach one that is being developed.
+            {"PYTHONUNBUFFERED": "1", "HEADRACE_WEBHOOK_LOOPBACK": "1"},
         )
         self._state_dir = scratch
         deployment_file = scratch / DEPLOYMENT_FILE
         deployment_file.write_bytes(deployment.to_json())
-        self._start_dispatcher(deployment_file, environment)
+        lambda_port = self._reserve_port()
+        self._start_dispatcher(
+            ["--deployment", str(deployment_file), "--lambda-port", str(lambda_port), *door],
+            {**environment, "AWS_ENDPOINT_URL_LAMBDA": f"http://127.0.0.1:{lambda_port}"},
+        )
         self._start_api({**environment, **as_role(deployment.role_of(API_HANDLER))})
         for child in self._supervisor.children:
             child.wait_until_ready()
@@ -149,11 +154,10 @@ class Emulator:
         )
         return msgspec.structs.replace(deployment, streams=streams)
 
-    def _start_dispatcher(self, deployment_file: Path, environment: dict[str, str]) -> Child:
+    def _start_dispatcher(self, options: list[str], environment: dict[str, str]) -> Child:
         arguments = [
             "local.dispatcher",
-            "--deployment",
-            str(deployment_file),
+            *options,
             "--seed",
             str(self._settings.seed),
             "--state-dir",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from local.access import UnknownPolicy, read_policies
-from local.access_calls import ACCOUNT
+from local.access_calls import ACCOUNT, arn
 from local.deployment import Deployment, EventTrigger, Function, QueueTrigger, ScheduleTrigger, StreamTrigger
 from local.environment import client
 
@@ -33,6 +33,8 @@ _RESOLVED_OUTPUT = "Resolved{}"
 _MADE_UP = {
     "AWS::EMRServerless::Application": "00headraceemulator",
     "AWS::IAM::Role": f"arn:aws:iam::{ACCOUNT}:role/{{}}",
+    "AWS::Lambda::Alias": arn("lambda", "function:{}"),
+    "AWS::SecretsManager::Secret": arn("secretsmanager", "secret:{}"),
 }
 
 Json = dict[str, Any]
@@ -134,6 +136,9 @@ def deploy(template: Json, endpoint: str) -> Deployment:
         outputs=stack,
         policies=policies,
         functions={name: reader.function(name, part["Properties"]) for name, part in functions.items()},
+        aliases={
+            name: reader.function_name({"Ref": name}) for name in _parts_of_type(template, "AWS::Lambda::Alias")
+        },
         streams=tuple(m for m in mappings if isinstance(m, StreamTrigger)),
         queues=tuple(m for m in mappings if isinstance(m, QueueTrigger)),
         schedules=tuple(s for name, part in rules.items() for s in reader.schedules(name, part["Properties"])),
@@ -277,7 +282,7 @@ class _Reader:
             json.loads(entry["Pattern"]) for entry in properties.get("FilterCriteria", {}).get("Filters", [])
         )
         reports = "ReportBatchItemFailures" in properties.get("FunctionResponseTypes", [])
-        function = self._function_name(properties["FunctionName"])
+        function = self.function_name(properties["FunctionName"])
         if ":sqs:" in source:
             return QueueTrigger(
                 function=function,
@@ -309,7 +314,7 @@ class _Reader:
         expression = properties.get("ScheduleExpression")
         if not expression or properties.get("State", "ENABLED") != "ENABLED":
             return []
-        functions = [(target, self._function_name(target["Arn"])) for target in properties.get("Targets", [])]
+        functions = [(target, self.function_name(target["Arn"])) for target in properties.get("Targets", [])]
         return [ScheduleTrigger(function, name, expression, target.get("Input")) for target, function in functions]
 
     def events(self, name: str, properties: Json) -> list[EventTrigger]:
@@ -319,7 +324,7 @@ class _Reader:
             return []
         return [
             EventTrigger(
-                function=self._function_name(target["Arn"]),
+                function=self.function_name(target["Arn"]),
                 rule=name,
                 pattern=self._pattern(name, pattern),
                 input=target.get("Input"),
@@ -369,12 +374,12 @@ class _Reader:
     def _kind(self, name: str) -> str:
         return str(self._resources.get(name, {}).get("Type", ""))
 
-    def _function_name(self, value: Any) -> str:
+    def function_name(self, value: Any) -> str:
         """Returns the logical id of the function that `value` refers to, through aliases and versions."""
         for name in _references(value):
             part = self._resources.get(name, {})
             if part.get("Type") == "AWS::Lambda::Function":
                 return name
             if part.get("Type") in ("AWS::Lambda::Alias", "AWS::Lambda::Version"):
-                return self._function_name(part["Properties"]["FunctionName"])
+                return self.function_name(part["Properties"]["FunctionName"])
         raise UnusableTemplate(f"no function of this template: {value}")
