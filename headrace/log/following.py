@@ -44,8 +44,7 @@ def following(follow: Follow, replaces: Follow | None) -> Decide:
     def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, now_ms: int, ids: Ids) -> Decision:
         (look,) = looks
         assert look is not None, "it was found"
-        if follow.log_id != look.log_id:
-            raise NotFound(f"the log that was to be followed has ended: log_id={follow.log_id}")
+        check_log(follow, look.log_id)
         for guard, standing in ids.refused:
             if isinstance(guard, PutFollow):
                 check_same(follow, standing)
@@ -74,6 +73,12 @@ def unfollowing(follow: Follow) -> Decide:
         return Decision((True,), (Draft(look.log_id, "unfollow", state),), (DropFollow(row),))
 
     return decide
+
+
+def check_log(follow: Follow, log_id: str) -> None:
+    """Raises NotFound if a follower is one of another log than the one with this id, which has the name now."""
+    if follow.log_id != log_id:
+        raise NotFound(f"the log that was to be followed has ended: log_id={follow.log_id}")
 
 
 def check_same(follow: Follow, standing: Follow | None) -> None:

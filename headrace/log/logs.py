@@ -21,7 +21,7 @@ from headrace.log import tags
 from headrace.log.commit import Appender, Found
 from headrace.log.context import Context, Picture
 from headrace.log.control import Controls
-from headrace.log.following import check_same, following, unfollowing
+from headrace.log.following import check_log, check_same, following, unfollowing
 from headrace.log.prune import Pruner
 from headrace.log.read import Reader
 from headrace.log.requests import EVERYTHING, At, Bounds, Head, ReadPage, RecordsPage, Selection
@@ -119,7 +119,9 @@ class Log:
         with self.in_time():
             if row is not None and not self._stores.follows.put(row, replaces):
                 check_same(follow, self._stores.follows.get(row.log_id, row.kind, row.id))
-        return self.head(which)
+        head = self.head(which)
+        check_log(follow, head.log_id)  # else the name has another log since
+        return head
 
     def unfollow(self, which: Which, follow: Follow) -> bool:
         """Removes a follower of a log, in whatever version its row is. Returns False if there was none, or if the log has

@@ -298,6 +298,20 @@ def test_a_log_that_has_ended_gets_no_follower_and_loses_none() -> None:
     assert process.logs.follow("s", router(new)).state.followers == 1
 
 
+def test_the_head_of_the_next_log_of_the_name_is_not_where_following_begins() -> None:
+    world = World()
+    one, other = world.process(), world.process()
+    log = other.create()
+
+    def create_again() -> None:
+        other.logs.delete("s")
+        other.create()
+
+    one.wal.on("commit", create_again, after=True)
+    with pytest.raises(NotFound, match="has ended"):
+        one.logs.follow("s", router(log))
+
+
 def test_a_companion_is_followed_by_its_role() -> None:
     wal = pairs_wal()
     pairs = Pairs(memory_stores(wal=wal, surfaces=(PAIRS,)))
