@@ -13,7 +13,7 @@ from headrace.log.stores import Stores
 from headrace.objects.fast import FastObjects
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.settings import Settings
-from headrace.surfaces import COUNTED, SURFACES, find_dead
+from headrace.surfaces import COUNTED, SURFACES, derived, find_dead
 from headrace.tables.dynamodb import Store
 from headrace.tables.dynamodb_catalog import DynamoCatalog
 from headrace.tables.follows import DynamoFollows
@@ -67,5 +67,6 @@ def aws_stores(
         clock=clock,
         surfaces=SURFACES,
         counted=COUNTED,
+        derived=derived,
         find_dead=find_dead,
     )

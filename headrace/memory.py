@@ -9,7 +9,7 @@ from headrace.log.stores import Stores
 from headrace.objects import Objects
 from headrace.objects.memory import MemoryObjects
 from headrace.settings import Settings
-from headrace.surfaces import COUNTED, SURFACES, find_dead
+from headrace.surfaces import COUNTED, SURFACES, derived, find_dead
 from headrace.wal.memory import MemoryWal
 
 
@@ -49,6 +49,7 @@ def memory_stores(
         surfaces=surfaces,
         counted=counted,
         tables=tables.more,
+        derived=derived,
         find_dead=find_dead,
         **ids,
     )

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.log.stores import Stores
 from headrace.manifest.merging import FindDead
 from headrace.queues.ledger import LeaseState
+from headrace.routers.values import ROUTERS
 from headrace.streams.values import STREAMS, StreamState
 from headrace.topics.values import TOPICS, TopicState
 from headrace.wal.extension import Extension
 
 SURFACES = (STREAMS, TOPICS)
-COUNTED = frozenset({TOPICS})  # those of whose names a limit says how many there may be
+COUNTED = frozenset({TOPICS, ROUTERS})  # what names a limit says how many there may be of
 EXTENSIONS: tuple[type[Extension], ...] = (StreamState, TopicState, LeaseState)
+
+
+def derived(stores: Stores, repair: bool) -> Sequence[str]:
+    """Checks the rows that surfaces derive from the states of their logs: those of routers. Returns what is wrong."""
+    from headrace.routers.restore import restore  # with all verbs: only recoveries and checks need them
+
+    return restore(stores, repair)
 
 
 def find_dead(stores: Stores) -> FindDead:

@@ -73,6 +73,8 @@ def _print(report: RecoverReport) -> None:
     for log in sorted(report.logs, key=lambda log: (_ORDER.index(log.status), log.name)):
         if log.status not in ("intact", "gone"):
             say(_line(log))
+    for what in report.derived:
+        say(f"rows       {what}")
     for one in report.counters:
         say(f"counter    {one.what}  is {one.right}  it said {one.said}")
     counts = {status: sum(log.status == status for log in report.logs) for status in _ORDER}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -40,6 +40,8 @@ class Stores:
         surfaces: names of the surfaces in the catalog.
         counted: those of them whose names are counted, each by the counter of its own name.
         tables: tables that only some surfaces have, by the names that guards use.
+        derived: checks the rows that surfaces derive from the states of their logs; given these stores, and whether to set
+            them right, it returns what is wrong. No writer may run meanwhile.
         find_dead: given these stores, returns the function that finds the removed records of a log of any surface.
     """
 
@@ -57,6 +59,7 @@ class Stores:
     surfaces: tuple[str, ...] = ()
     counted: frozenset[str] = frozenset()
     tables: Mapping[str, SurfaceTable] = field(default_factory=dict)
+    derived: Callable[[Stores, bool], Sequence[str]] = lambda *_: ()
     find_dead: Callable[[Stores], FindDead] = lambda _: find_none
 
     def manifests(self) -> ManifestStore:

@@ -27,7 +27,7 @@ def check_counts(stores: Stores, *, repair: bool = False) -> list[Counted]:
     Raises:
         StoreError: a store did not answer, or somebody wrote meanwhile.
     """
-    surfaces = sorted(stores.counted & frozenset(stores.surfaces))
+    surfaces = sorted(stores.counted)
     if not surfaces:
         return []
     before = {what: stores.sessions.counts(what) for what in (*surfaces, TOTAL_BYTES)}

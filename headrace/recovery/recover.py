@@ -37,7 +37,7 @@ def recover(
     threads: Threads = ALONE,
 ) -> RecoverReport:
     """Rebuilds the catalog, the watermarks and the end of every log from the bucket, where they are missing or wrong. Then
-    counts the names whose number is limited.
+    rebuilds what surfaces derive from the states of logs, and counts the names whose number is limited.
 
     No writer may run meanwhile. A second run without `rewound` changes nothing.
 
@@ -66,8 +66,9 @@ def recover(
         progress("recovering", number, len(plans))
         found.append(run.carry_out(one))
     progress("recovering", len(plans), len(plans))
+    derived = stores.derived(stores, not dry_run)
     counters = check_counts(stores, repair=not dry_run)
-    return RecoverReport(dry_run, tuple(found), tuple(counters))
+    return RecoverReport(dry_run, tuple(found), tuple(counters), tuple(derived))
 
 
 class _Run:

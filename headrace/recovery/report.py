@@ -38,6 +38,7 @@ Kind = Literal[
     "page.damaged",
     "payload.missing",
     "payload.damaged",
+    "row.differs",  # a row that a surface derives from the states of its logs
     "segment.missing",
     "segment.damaged",
     "tombstone.damaged",
@@ -170,11 +171,14 @@ class LogRecovered(msgspec.Struct, frozen=True):
 
 
 class RecoverReport(msgspec.Struct, frozen=True):
-    """The results of recovery, one for each log, the counters of names that were wrong, and whether it was a dry run."""
+    """The results of recovery, one for each log, the counters of names that were wrong, what was wrong of the rows that
+    surfaces derive from the states of their logs, and whether it was a dry run.
+    """
 
     dry_run: bool
     logs: tuple[LogRecovered, ...] = ()
     counters: tuple[Counted, ...] = ()
+    derived: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
@@ -184,4 +188,4 @@ class RecoverReport(msgspec.Struct, frozen=True):
     @property
     def changed(self) -> bool:
         """Whether something was written, or would have been."""
-        return any(log.wrote for log in self.logs) or bool(self.counters)
+        return any(log.wrote for log in self.logs) or bool(self.counters) or bool(self.derived)

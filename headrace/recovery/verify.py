@@ -88,12 +88,14 @@ def _between(logs: list[Facts], forks: Counter[str]) -> Iterable[VerifyReport]:
 
 
 def _counted(stores: Stores) -> VerifyReport:
-    """Returns a report with a warning for each counter of names that is wrong: a limit is reached too early, or too
-    late.
+    """Returns a report with a warning for each counter of names that is wrong (a limit is reached too early, or too late),
+    and for each row that a surface derives from the states of its logs.
     """
     notes = Notes("")
     for one in check_counts(stores):
         notes.warn("counter.differs", one.what, expected=one.right, found=one.said)
+    for what in stores.derived(stores, False):
+        notes.warn("row.differs", what)
     return VerifyReport((), tuple(notes.findings))
 
 
