@@ -105,11 +105,18 @@ class Client:
             self.pause(f"status {answer.status_code}", failures, after_s)
 
     @contextmanager
-    def stream(self, url: str, *, what: str, params: Mapping[str, str]) -> Iterator[httpx.Response]:
+    def stream(
+        self,
+        url: str,
+        *,
+        what: str,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Iterator[httpx.Response]:
         """Yields an answer whose body is still arriving. It does not retry: httpx errors pass through, an error status
         raises `Refused`.
         """
-        with self.http.stream("GET", url, params=params) as answer:
+        with self.http.stream("GET", url, params=params, headers=encode_headers(headers or {})) as answer:
             self.answered = True
             if answer.status_code >= 400:
                 answer.read()

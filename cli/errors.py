@@ -66,9 +66,14 @@ CODE_HINTS = {
     "topic_full": "raise its caps (`headrace topic configure`), or wait until records are acknowledged or deleted",
     "not_a_queue": "`headrace queue list` shows the queues, `headrace queue create NAME` makes one",
     "batch_too_large": "lower --batch-records; a request to a queue names at most 1000 jobs",
+    "router_not_found": "`headrace router list` shows what exists",
+    "router_cycle": "--allow-cycle accepts it: a record goes around at most 8 times",
+    "SUBSCRIPTION_NOT_FOUND": "`headrace subscription create ID` makes one",
+    "SUBSCRIPTION_ALREADY_EXISTS": "`headrace subscription show ID` shows it; to change it, delete it and create it again",
+    "WEBHOOK_URL_REJECTED": "a webhook is an https URL of a public address; `headrace dev` takes http://localhost, too",
     "record_too_large": "data and meta of one record have a limit of 1 MiB",
 }
-"""Hints for the error codes of topics and queues."""
+"""Hints for the error codes of topics, queues and subscriptions."""
 
 
 def refusal(what: str, status: int, headers: dict[str, str], body: bytes) -> Refused:

@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
+import shutil
 import signal
+import socket
 import tempfile
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
+from cli.errors import BadInput
+
+STDERR = 2
 STOP_S = 5.0
 """How long a process group that is stopped has between SIGTERM and SIGKILL."""
+
+
+def parse_command(text: str) -> list[str]:
+    """Splits a command line as a shell would, and returns the arguments. Raises BadInput if there is no such command."""
+    try:
+        argv = shlex.split(text)
+    except ValueError as error:
+        raise BadInput(f"--exec {text!r}: {error}") from error
+    if not argv or shutil.which(argv[0]) is None:
+        raise BadInput(f"--exec: no such command: {argv[0] if argv else text!r}", "for pipes and the like: sh -c '…'")
+    return argv
+
+
+def worker_name() -> str:
+    """Returns a name for this worker that no other one has."""
+    return f"{socket.gethostname()[:80]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 async def run(argv: Sequence[str], data: bytes, variables: Mapping[str, str], stdout: IO[Any] | int | None) -> int:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Event:
-    """One server-sent event: its type, and its data lines joined by newlines."""
+    """One server-sent event: its type, its data lines joined by newlines, and the last event id so far."""
 
     type: str
     data: str
+    id: str = ""
 
 
 class EventParser:
@@ -26,6 +27,7 @@ class EventParser:
         self._after_return = False
         self._kind = "message"
         self._data: list[str] = []
+        self._id = ""
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Adds a chunk and returns the events that it completes."""
@@ -43,7 +45,7 @@ class EventParser:
         """Takes a line; yields the event that it ends, if it ends one."""
         if not line:
             if self._data:
-                yield Event(self._kind, "\n".join(self._data))
+                yield Event(self._kind, "\n".join(self._data), self._id)
             self._kind, self._data = "message", []
             return
         name, _, value = line.partition(":")
@@ -52,6 +54,8 @@ class EventParser:
             self._kind = value
         elif name == "data":
             self._data.append(value)
+        elif name == "id" and "\0" not in value:
+            self._id = value
 
 
 def events(chunks: Iterable[bytes]) -> Iterator[Event]:

@@ -12,7 +12,7 @@ import httpx
 from cli.client import Client
 from cli.documents import Members, document, members, value
 from cli.elements import array_elements, object_members
-from cli.errors import CliError
+from cli.errors import BadInput, CliError
 from cli.options import TOPIC_ROOT, Target, json_bytes
 from cli.units import Duration, Size
 
@@ -54,21 +54,37 @@ def look_at(client: Client, target: Target, *, expect: tuple[int, ...] = ()) -> 
 
 def list_topics(client: Client, base: str, prefix: str, limit: int | None) -> Iterator[dict[str, Any]]:
     """Yields the rows of the list of topics whose names begin with `prefix`, at most `limit` (None: all), page by page."""
-    target = Target(base + TOPIC_ROOT.rstrip("/"), "topics")
+    return list_rows(client, base + TOPIC_ROOT.rstrip("/"), "topics", {"prefix": prefix}, limit)
+
+
+def list_rows(
+    client: Client, url: str, what: str, params: Mapping[str, str], limit: int | None
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a list of `what`, at most `limit` (None: all), page by page. Empty parameters are left out."""
+    target = Target(url, what)
     cursor = ""
     while limit is None or limit > 0:
         page_rows = PAGE_ROWS if limit is None else min(limit, PAGE_ROWS)
-        params = {"page_size": str(page_rows), "prefix": prefix, "cursor": cursor}
-        given = {name: text for name, text in params.items() if text}
-        page = document(call(client, "GET", target, "list topics", params=given), "list topics")
-        rows = page.get("topics")
+        asked = {"page_size": str(page_rows), **params, "cursor": cursor}
+        given = {name: text for name, text in asked.items() if text}
+        page = document(call(client, "GET", target, f"list {what}", params=given), f"list {what}")
+        rows = page.get(what)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise CliError("list topics: the answer has no list", "is --url the root of a server?")
+            raise CliError(f"list {what}: the answer has no list", "is --url the root of a server?")
         yield from rows[:page_rows]
         limit = None if limit is None else limit - len(rows)
         cursor = str(page.get("next_cursor") or "")
         if not cursor:
             return
+
+
+def match(tag: str | None, tag_prefix: str | None) -> list[str] | None:
+    """Returns the condition on tags that two options name; None for none. Raises BadInput if both are given."""
+    if tag is not None and tag_prefix is not None:
+        raise BadInput("--tag and --tag-prefix exclude each other")
+    if tag is not None:
+        return ["tag", "Eq", tag]
+    return None if tag_prefix is None else ["tag", "Glob", f"{tag_prefix}*"]
 
 
 class DiffPage:
@@ -90,13 +106,23 @@ class DiffPage:
         """What the page says about records that were lost to a cap or a TTL, in words; empty if there were none."""
         if self.tombstone == "null":
             return ""
-        lost = value(self.tombstone)
-        if not isinstance(lost, dict):
-            return "records are gone"
-        reason = {"cap": "over the cap", "ttl": "expired", "recreated": "the topic was created again"}.get(
-            str(lost.get("reason")), str(lost.get("reason"))
-        )
-        return f"records are gone: seqs {lost.get('gap_from')} to {lost.get('gap_to')} ({reason})"
+        return gap_text(value(self.tombstone))
+
+
+def gap_text(lost: object) -> str:
+    """Returns in words which records are gone and why, as a tombstone tells it."""
+    if not isinstance(lost, dict):
+        return "records are gone"
+    reasons = {
+        "cap": "over the cap",
+        "ttl": "expired",
+        "mixed": "over the cap, or expired",
+        "recreated": "the topic was created again",
+        "source_trim": "gone before they were forwarded",
+        "from_seq_too_old": "gone before the start",
+    }
+    reason = reasons.get(str(lost.get("reason")), str(lost.get("reason")))
+    return f"records are gone: seqs {lost.get('gap_from')} to {lost.get('gap_to')} ({reason})"
 
 
 def record_members(record: bytes) -> Members:

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shlex
-import shutil
 import signal
-import socket
 import time
-import uuid
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import click
 import httpx
-from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
-from rich.text import Text
 
 from cli import processes
 from cli.client import http_settings
 from cli.errors import BadInput, CliError
-from cli.jobs import Backoff, Job
-from cli.options import Connection, Target, connection_options, example, json_bytes
-from cli.output import Label
+from cli.jobs import Backoff
+from cli.options import Connection, Target, connection_options, example
+from cli.processes import STDERR, parse_command, worker_name
 from cli.queue_client import QueueClient
-from cli.terminal import clean, console, output, say
+from cli.reports import EventLog
 from cli.topics import read_state
 from cli.units import Duration, format_duration
 from cli.worker import Plan, Worker
 
 LEASE_MS = (100, 86_400_000)
-STDERR = 2
 
 EPILOG = (
     example(
@@ -148,24 +139,12 @@ def command(
         drains=drain,
         streams=poll_ms is None,
     )
-    node = node or f"{socket.gethostname()[:80]}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    asyncio.run(work(connection, queue, node, argv, plan, as_json=as_json))
+    asyncio.run(work(connection, queue, node or worker_name(), argv, plan, as_json=as_json))
 
 
-def parse_command(text: str) -> list[str]:
-    """Splits a command line as a shell would, and returns the arguments. Raises BadInput if there is no such command."""
-    try:
-        argv = shlex.split(text)
-    except ValueError as error:
-        raise BadInput(f"--exec {text!r}: {error}") from error
-    if not argv or shutil.which(argv[0]) is None:
-        raise BadInput(f"--exec: no such command: {argv[0] if argv else text!r}", "for pipes and the like: sh -c '…'")
-    return argv
-
-
-def check_lease(lease_ms: int) -> int:
-    """Returns a lease in milliseconds unchanged. Raises BadInput if a queue would not grant it."""
-    low, high = LEASE_MS
+def check_lease(lease_ms: int, bounds: tuple[int, int] = LEASE_MS) -> int:
+    """Returns a lease in milliseconds unchanged. Raises BadInput if the server would not grant it."""
+    low, high = bounds
     if not low <= lease_ms <= high:
         raise BadInput(
             f"--lease {format_duration(lease_ms)}: a lease has {format_duration(low)} to {format_duration(high)}"
@@ -180,7 +159,7 @@ async def work(
     settings = http_settings(queue.url, connection.key)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=8)
     async with httpx.AsyncClient(limits=limits, **settings) as http:
-        with EventLog(queue.name, as_json=as_json) as log:
+        with EventLog(queue.name, TEXTS, ENDS, as_json=as_json) as log:
             stdout = STDERR if as_json else None
             client = QueueClient(http, queue, node, time.time)
             worker = Worker(client, plan, partial(processes.run, argv, stdout=stdout), log)
@@ -205,78 +184,3 @@ TEXTS = {
 
 ENDS = ("done", "failed", "deferred", "lost", "unconfirmed", "released")
 """What can become of a job in hand."""
-
-
-class EventLog:
-    """A reporter of a worker's events: lines and, on a terminal, a line of progress on standard error; or JSON lines on
-    standard output.
-    """
-
-    def __init__(self, queue: str, *, as_json: bool) -> None:
-        self._as_json = as_json
-        self._out = output()
-        self._counts: Counter[str] = Counter()
-        to = console(err=True)
-        self._progress = Progress(
-            SpinnerColumn(),
-            Label(),
-            TimeElapsedColumn(),
-            console=to,
-            transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
-            disable=as_json or not to.is_terminal,
-        )
-        self._queue = queue
-        self._task = self._progress.add_task(queue, total=None)
-
-    def __enter__(self) -> EventLog:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-        self.event("ended", None, **{name: self._counts[name] for name in ENDS})
-
-    def event(self, name: str, job: Job | None = None, **facts: object) -> None:
-        """Reports an event, of a job or of the worker."""
-        self._counts[name] += 1
-        if job is not None:
-            facts = {"seq": job.seq, "deliveries": job.deliveries, **facts}
-        if self._as_json:
-            self._out.write(json_bytes({"event": name, **facts}) + b"\n")
-            self._out.flush()
-        elif name == "ended":
-            say(self._summary(), err=True)
-        elif name in TEXTS:
-            text = TEXTS[name].format(**for_people(facts))
-            if self._progress.disable:
-                say(text, err=True)
-            else:
-                self._progress.console.print(Text(clean(text)))
-        running = self._counts["begun"] - sum(self._counts[end] for end in ENDS)
-        self._progress.update(self._task, description=f"{self._queue}: {self._summary()}; {max(running, 0)} running")
-
-    def _summary(self) -> str:
-        """Returns how many jobs ended how, without what did not happen."""
-        others = [f"{self._counts[name]:,} {name}" for name in ENDS[1:] if self._counts[name]]
-        return ", ".join([f"{self._counts['done']:,} done", *others])
-
-
-def for_people(facts: Mapping[str, object]) -> dict[str, object]:
-    """Returns an event's facts with durations as people write them, and `why` a command failed."""
-    shown = {
-        name.removesuffix("_ms"): duration(fact) if name.endswith("_ms") else fact for name, fact in facts.items()
-    }
-    code = facts.get("exit_code")
-    died = isinstance(code, int) and code < 0
-    shown["why"] = (
-        f"signal {-int(str(code))}" if died else f"exit code {code}" if code is not None else facts.get("reason")
-    )
-    return {"retry_in": "a while", **shown}
-
-
-def duration(milliseconds: object) -> str:
-    """Returns a duration for people: seconds with a fraction, or what `format_duration` makes of whole ones."""
-    whole = int(str(milliseconds))
-    return format_duration(whole) if whole % 1000 == 0 else f"{whole / 1000:.1f}s"

@@ -4,8 +4,10 @@ lost connection.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,17 +17,23 @@ import click
 import httpx
 
 from cli.client import Client, retry_after_s
-from cli.errors import EXIT_INTERRUPTED, CliError, Refused
+from cli.commands.queue_work import check_lease
+from cli.consumer import open_consumer
+from cli.errors import EXIT_INTERRUPTED, BadInput, CliError, Refused
+from cli.follow import follow_as
 from cli.options import Connection, Target, connection_options, example, json_bytes
 from cli.output import LINE_BREAKS, LineWriter, RawWriter
 from cli.pages import Page, elements, is_json, page_of
 from cli.sse import events
+from cli.subscriptions import LEASE_MS, consumer_id
 from cli.terminal import output, say
+from cli.units import Duration
 
 EPILOG = example(
     "headrace tail orders",
     "headrace tail orders --from -1          # all there is, then what comes",
     "headrace tail orders --sse --json | jq .next_offset",
+    "headrace tail orders --as me            # goes on where `me` stopped, on any machine",
 )
 
 
@@ -36,7 +44,21 @@ EPILOG = example(
     "offset",
     default="now",
     show_default=True,
-    help="Offset to start after; -1 is the beginning, now is the end.",
+    help="Offset to start after; -1 is the beginning, now is the end. With --as only these two, for a name that is new.",
+)
+@click.option(
+    "--as",
+    "consumer",
+    metavar="NAME",
+    help="Go on where this name stopped in the stream. The server keeps that; what is printed is acknowledged.",
+)
+@click.option(
+    "--lease",
+    "lease_ms",
+    type=Duration(),
+    default="30s",
+    show_default=True,
+    help="With --as, for a name that is new: how long the stream stays with a reader that is not heard of any more.",
 )
 @click.option("--sse", is_flag=True, help="Use server-sent events instead of long-polls.")
 @click.option(
@@ -47,16 +69,30 @@ EPILOG = example(
     "records of a JSON stream, or text, or base64.",
 )
 @connection_options
-def command(connection: Connection, name: str, offset: str, sse: bool, as_json: bool) -> None:
+def command(
+    connection: Connection, name: str, offset: str, consumer: str | None, lease_ms: int, sse: bool, as_json: bool
+) -> None:
     """Print each record that is appended to the stream NAME, one per line, until the stream is closed.
 
     After a lost connection it continues at the same offset: nothing is printed twice or left out. Ctrl-C stops it
     and prints the offset to continue from.
+
+    With --as, the server keeps how far the name is: the same command goes on there, later or on another machine. One
+    reader of a name prints at a time; another one waits, and takes over when the first ends, or is killed. What was
+    printed by a reader that was killed just then is printed again.
     """
     target = connection.target(name)
     client = connection.client(target.url)
+    if consumer is not None:
+        if sse or offset not in ("-1", "now"):
+            raise BadInput("--as goes without --sse and --from OFFSET", "the name says where to start")
+        consumer_id(consumer, target.name)
+        check_lease(lease_ms, LEASE_MS)
     head = client.send("HEAD", target.url, what=f"follow {target.name}").headers
     content_type = head.get("content-type", "")
+    if consumer is not None:
+        asyncio.run(tail_as(connection, target, consumer, offset, lease_ms, as_json=as_json))
+        return
     if offset == "now":
         offset = head.get("stream-next-offset", offset)  # fixed now, so that a reconnect misses nothing
     if sys.stderr.isatty():
@@ -69,6 +105,29 @@ def command(connection: Connection, name: str, offset: str, sse: bool, as_json: 
     except KeyboardInterrupt:
         say(f"stopped; --from {offset} goes on from here", err=True)
         sys.exit(EXIT_INTERRUPTED)
+
+
+async def tail_as(
+    connection: Connection, target: Target, name: str, start: str, lease_ms: int, *, as_json: bool
+) -> None:
+    """Prints a stream under a name, until it is closed, or a signal comes."""
+    out = output()
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+
+    def show(page: Page, offset: str, content_type: str) -> None:
+        print_page(out, page, offset, content_type, as_json=as_json)
+
+    async with open_consumer(connection, name) as consumer:
+        if sys.stderr.isatty():
+            consumer.on_retry = lambda reason, wait_s: say(f"{reason}: again in {wait_s:.1f} s", err=True)
+        try:
+            await follow_as(consumer, target, start, lease_ms, show)
+        except asyncio.CancelledError:
+            say(f"stopped; --as {name} goes on from here", err=True)
+            sys.exit(EXIT_INTERRUPTED)
 
 
 def print_page(out: BinaryIO, page: Page, offset: str, content_type: str, *, as_json: bool) -> None:

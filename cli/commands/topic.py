@@ -24,6 +24,7 @@ from cli.topics import (
     list_options,
     list_topics,
     look_at,
+    match,
     read_state,
 )
 from cli.units import format_duration
@@ -266,16 +267,8 @@ def erase(
 
     Only records that are there now: later ones with such a tag stay. Readers are not told of a gap.
     """
-    if tag is not None and tag_prefix is not None:
-        raise BadInput("--tag and --tag-prefix exclude each other")
-    match = (
-        ["tag", "Eq", tag]
-        if tag is not None
-        else ["tag", "Glob", f"{tag_prefix}*"]
-        if tag_prefix is not None
-        else None
-    )
-    body = {member: given for member, given in (("before_seq", before_seq), ("match", match)) if given is not None}
+    chosen = match(tag, tag_prefix)
+    body = {member: given for member, given in (("before_seq", before_seq), ("match", chosen)) if given is not None}
     if not body:
         raise BadInput("nothing says which records", "give --before, --tag or --tag-prefix")
     target = connection.topic(name)

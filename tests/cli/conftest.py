@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 from cli import options
 from cli.client import Client, open_client
 from cli.main import main
+from tests.cli.fake_relay import FakeRelay
 from tests.cli.fake_server import FakeServer
+from tests.cli.fake_subscriptions import FakeSubscriptions
 from tests.cli.fake_topics import DEFAULTS, FakeTopics, Topic, serve
 
 
@@ -39,11 +41,34 @@ def topics() -> FakeTopics:
 
 
 @pytest.fixture
-def headrace(server: FakeServer, topics: FakeTopics, monkeypatch: pytest.MonkeyPatch) -> Shell:
+def relay(topics: FakeTopics) -> FakeRelay:
+    """Routers and watches of these topics."""
+    return FakeRelay(topics)
+
+
+@pytest.fixture
+def subscriptions(server: FakeServer) -> FakeSubscriptions:
+    """Subscriptions to the streams of the server."""
+    return FakeSubscriptions(server)
+
+
+@pytest.fixture
+def headrace(
+    server: FakeServer,
+    topics: FakeTopics,
+    relay: FakeRelay,
+    subscriptions: FakeSubscriptions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Shell:
     shell = Shell(server)
 
     def handle(request: httpx.Request) -> httpx.Response:
-        return topics(request) if request.url.path.startswith("/v0/") else server(request)
+        path = request.url.path
+        if path.startswith(("/v0/routers", "/v0/watch")):
+            return relay(request)
+        if path.startswith("/v1/stream/__ds/"):
+            return subscriptions(request)
+        return topics(request) if path.startswith("/v0/") else server(request)
 
     def open_fake(url: str, key: str | None) -> Client:
         client = open_client(url, key, transport=httpx.MockTransport(handle))

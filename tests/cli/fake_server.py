@@ -62,8 +62,11 @@ class FakeServer:
         return self.post(stream, request) if request.method == "POST" else self.get(stream, request)
 
     def list(self, request: httpx.Request) -> httpx.Response:
-        start, limit = int(request.url.params["offset"]), int(request.url.params["limit"])
-        return httpx.Response(200, json=[{"name": n} for n in sorted(self.streams)][start : start + limit])
+        params = request.url.params
+        start, limit = int(params.get("offset", 0)), int(params["limit"])
+        after, prefix = params.get("after", ""), params.get("prefix", "")
+        names = [name for name in sorted(self.streams) if name > after and name.startswith(prefix)]
+        return httpx.Response(200, json=[{"name": name} for name in names[start : start + limit]])
 
     def put(self, name: str, stream: Stream | None, request: httpx.Request) -> httpx.Response:
         if stream is None:

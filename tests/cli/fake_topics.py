@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import httpx
@@ -404,13 +404,15 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True
 
-    do_GET = do_POST = do_PUT = do_DELETE = do  # noqa: N815
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do  # noqa: N815
 
     def write(self, answered: httpx.Response) -> None:
         content_type = answered.headers.get("content-type", "text/plain")
         is_stream = content_type == "text/event-stream"
         self.send_response(answered.status_code)
-        self.send_header("content-type", content_type)
+        for name, value in {**answered.headers, "content-type": content_type}.items():
+            if name not in ("content-length", "transfer-encoding"):
+                self.send_header(name, value)
         self.send_header(*(("connection", "close") if is_stream else ("content-length", str(len(answered.content)))))
         self.end_headers()
         if not is_stream:
@@ -429,17 +431,25 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+class Fake(Protocol):
+    """Answers requests until it is closed."""
+
+    closed: threading.Event
+
+    def __call__(self, request: httpx.Request) -> httpx.Response: ...
+
+
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, fake: FakeTopics, port: int) -> None:
+    def __init__(self, fake: Fake, port: int) -> None:
         self.fake = fake
         super().__init__(("127.0.0.1", port), _Handler)
 
 
 @contextmanager
-def serve(fake: FakeTopics, port: int = 0) -> Iterator[str]:
+def serve(fake: Fake, port: int = 0) -> Iterator[str]:
     """Runs the fake server on a loopback port, and yields its URL."""
     server = _Server(fake, port)
     fake.closed.clear()
