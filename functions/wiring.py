@@ -55,15 +55,16 @@ class Wiring(NamedTuple, Generic[M]):
     meter: Meter[M]
     stores: Stores
 
-    def client(self, service: str, *, read_timeout_s: float, tries: int = 3) -> Any:
+    def client(self, service: str, *, read_timeout_s: float, tries: int = 3, endpoint: str = "") -> Any:
         """Returns a new boto3 client of an AWS service, in the region of this process.
 
         Args:
             read_timeout_s: timeout of one try; there are at most `tries`.
+            endpoint: the URL of the service; empty for the usual one.
         """
         retries = {"mode": "standard", "total_max_attempts": tries}
         config = Config(connect_timeout=1.0, read_timeout=read_timeout_s, retries=retries)
-        return boto3.client(service, region_name=self.region, config=config)
+        return boto3.client(service, region_name=self.region, endpoint_url=endpoint or None, config=config)
 
     def access(self, check: Callable[[Access], None] = lambda _: None) -> Access:
         """Returns the access of this process: with the keys of the setting, or with those of a secret.

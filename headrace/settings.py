@@ -90,6 +90,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             all of them; 0 means no limit.
         max_sse_connections, max_sse_connections_per_key: the most open streams of topics and queues (docs/limits.md).
         max_watch_sessions, max_watch_topics: the most watch sessions, and topics of one of them; 0 means no limit.
+        sockets_url: where clients open WebSockets, if not at the API itself.
+        sockets_endpoint: where the relay sends messages to their clients; empty for the SDK's own.
         max_inflight_per_key: the most requests of one key that one process works on.
         request_counts_ms: how often the api adds its object store requests to the streams' durable counters; 0 means
             never.
@@ -141,6 +143,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_ms: int = 5_000
     live_timeout_ms: int = 3_000
     sse_seconds: int = 60
+    sockets_url: str = ""
+    sockets_endpoint: str = ""
     max_topics: int = 100_000
     max_routers: int = 10_000
     max_sse_connections: int = 10_000

@@ -64,6 +64,8 @@ class Context:
         topics: returns the verbs of topics and queues; like `logs`.
         routers: returns the verbs of routers; like `logs`.
         count: returns how many there are of what a counter counts.
+        stores: the stores; what requests use goes through the verbs, which count it.
+        ring: tells the relay of a follower that is due. Never raises: the sweep visits it if the message is lost.
         commits: counts what was committed to topics.
         slots: the slots of open streams of topics.
         watches: returns the verbs of watch sessions; like `logs`.
@@ -90,6 +92,8 @@ class Context:
     topics: Callable[[], Queues] = field(kw_only=True)
     routers: Callable[[], Routers] = field(kw_only=True)
     count: Callable[[str], int] = field(kw_only=True)
+    stores: Stores = field(kw_only=True)
+    ring: Callable[[Follow], None] = field(kw_only=True)
     commits: Tally = field(default_factory=Tally, kw_only=True)
     slots: StreamSlots = field(kw_only=True)
     watches: Callable[[], Watches] = field(kw_only=True)
@@ -226,6 +230,8 @@ def assemble(
         topics=topics,
         routers=_routers_maker(measured, topics),
         count=partial(_count, measured),
+        stores=stores,
+        ring=ring,
         slots=StreamSlots(stores.sessions, settings, clock),
         watches=_watches_maker(measured, topics),
         in_flight=InFlight(settings.max_inflight_per_key),

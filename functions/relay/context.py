@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from functions import worker
+from functions.access import Access
 from functions.metrics import Meter, RelayMetric
 from functions.queue import Message, Queue, SqsQueue
 from functions.relay.webhooks import NoWebhooks, WebhookFunction
 from headrace.log.stores import Stores
+from headrace.sockets.connections import ApiGatewayConnections, Connections, MemoryConnections
 from headrace.subscriptions.delivery import ATTEMPT_MS, Deliver
 from headrace.subscriptions.signing import SigningKeyring
 from headrace.tables.follows import Follow
@@ -21,10 +23,14 @@ class Context(worker.Context[RelayMetric]):
     Attributes:
         deliver: posts webhooks.
         signing: the keys that sign them.
+        access: what keys allow now.
+        connections: the clients of open sockets.
     """
 
     deliver: Deliver
     signing: SigningKeyring
+    access: Access = field(default_factory=lambda: Access({}))
+    connections: Connections = field(default_factory=MemoryConnections)
 
     def kick(self, *follows: Follow) -> None:
         """Asks for a visit of followers now, also of those that wait for a later one: what they wait for has come."""
@@ -63,4 +69,6 @@ def open_context() -> Context:
     # One try: a repeat would call the receiver again, and the relay does that by itself.
     lambda_client = wiring.client("lambda", read_timeout_s=ATTEMPT_MS / 1000 + 10, tries=1)
     deliver = WebhookFunction(lambda_client, wiring.settings.webhook_function)
-    return assemble(wiring.stores, queue, wiring.meter, deliver, wiring.signing())
+    context = assemble(wiring.stores, queue, wiring.meter, deliver, wiring.signing())
+    sockets = wiring.client("apigatewaymanagementapi", read_timeout_s=2.0, endpoint=wiring.settings.sockets_endpoint)
+    return replace(context, access=wiring.access(), connections=ApiGatewayConnections(sockets))

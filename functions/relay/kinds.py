@@ -8,12 +8,19 @@ from functions.relay.bells import Bells
 from functions.relay.context import Context
 from functions.relay.followers import Follower
 from functions.relay.routes import RouterFollower
+from functions.relay.sockets import Sockets
 from functions.relay.wakes import Wakes, tell_of_new
 from headrace.routers.values import ROUTER
+from headrace.sockets.channel import KIND as SOCKET
 from headrace.subscriptions.values import KIND as SUBSCRIPTION
 from headrace.watch.values import BELL
 
-FOLLOWERS: Mapping[str, Callable[[Context], Follower]] = {BELL: Bells, ROUTER: RouterFollower, SUBSCRIPTION: Wakes}
+FOLLOWERS: Mapping[str, Callable[[Context], Follower]] = {
+    BELL: Bells,
+    ROUTER: RouterFollower,
+    SOCKET: Sockets,
+    SUBSCRIPTION: Wakes,
+}
 """Creates the follower of each kind, once for each process."""
 
 CREATED: tuple[Callable[[Context, str], None], ...] = (tell_of_new,)

@@ -85,7 +85,7 @@ UNSTAGED = {
             *("StoreThrottles", "VerbFailures"),
         )
     ),
-    ("api", "Lists"),
+    *(("api", name) for name in ("Lists", "Sockets", "SocketCommands")),
     *(("relay", metric.name) for metric in RelayMetric),
 }
 STALE = "stage the faults again: python -m tests.observability --capture"

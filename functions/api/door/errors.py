@@ -84,6 +84,7 @@ _HTTP_CODES = {
     406: "not_acceptable",
     413: "payload_too_large",
     415: "unsupported_media_type",
+    426: "upgrade_required",
 }
 Codes = Mapping[str, str]
 SAME: Codes = MappingProxyType({})

@@ -49,7 +49,7 @@ class StreamSlots:
             LimitReached: no slot is free; nothing of the stream was sent.
             StoreThrottled, StoreTimeout: the table of slots does not answer.
         """
-        slot = await run(self._take, key_id, ends_ms)
+        slot = await run(self.take, Part(SLOT, random_id(), expires_ms=ends_ms), key_id)
         return stream if slot is None else _Holding(stream, self, slot)
 
     async def free(self, slot: Part) -> None:
@@ -59,16 +59,17 @@ class StreamSlots:
         except Exception:  # noqa: BLE001 - as said
             _log.warning("slot is not freed: slot=%s expires_ms=%s", slot.id, slot.expires_ms, exc_info=True)
 
-    def _take(self, key_id: str, ends_ms: int) -> Part | None:
+    def take(self, row: Part, key_id: str) -> Part | None:
+        """Writes a new row that counts as an open stream, and returns it; None if no limit is set, and nothing was written.
+        Blocks. Raises as `hold` does.
+        """
         settings = self._settings
         limits = [slots.Limit("max_sse_connections", STREAMS, settings.max_sse_connections)]
         if key_id:
             of_key = settings.max_sse_connections_per_key
             limits.append(slots.Limit("max_sse_connections_per_key", f"{STREAMS}/{key_id}", of_key))
         with within_deadline(settings.request_timeout_ms):
-            return slots.take(
-                self._sessions, Part(SLOT, random_id(), expires_ms=ends_ms), limits, self._clock.now_ms()
-            )
+            return slots.take(self._sessions, row, limits, self._clock.now_ms())
 
     def _free(self, slot: Part) -> None:
         with within_deadline(self._settings.request_timeout_ms):

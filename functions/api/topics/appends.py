@@ -8,7 +8,8 @@ import msgspec
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from functions.access import Scope
+from functions.access import Grant, Scope
+from functions.api.context import Context
 from functions.api.door.requests import ENDS_AT, is_buffered, run
 from functions.api.door.waiting import woken_by
 from functions.api.topics.calls import Call, committed, decode
@@ -62,13 +63,8 @@ async def append(call: Call) -> Response:
     name = call.name(Scope.WRITE)
     return_seqs = call.query("return_seqs").flag("return_seqs", True)
     request, written = await run(_write, call, name, await call.read(MAX_BODY_BYTES))
-    measured: dict[str, float] = {}
-    if not written.deduped:
-        measured = committed(call, len(request.records), request.size, durable=written.durable)
-        call.context.meter.add(ApiMetric.TopicAppends)
-        call.context.meter.add(ApiMetric.TopicRecords, len(request.records))
-        call.context.meter.add(ApiMetric.TopicAppendMs, round(call.verb_ms))
-    document = _written(name, written, return_seqs)
+    measured = count_write(call.context, request, written, call.verb_ms)
+    document = shown_write(name, written, return_seqs)
     return await call.reply(document, status=201 if written.created else 200, measured=measured, tries=written.tries)
 
 
@@ -110,29 +106,55 @@ def _write(call: Call, name: str, data: bytes) -> tuple[WriteRequest, Written]:
 
 
 def _append(call: Call, name: str, data: bytes) -> tuple[WriteRequest, Written]:
-    """Appends the records of a body, and returns them with the answer. A key that may not create topics with a
-    configuration of its own only appends to one that exists.
+    """Appends the records of a body, and returns them with the answer."""
+    body = decode(data, WriteBody)
+    request = write_request(call.grant, body, call.headers.get("idempotency-key") or None)
+    with call.timed():
+        return request, write(call.context, call.grant, name, request, configures=body.config is not None)
+
+
+def write_request(grant: Grant, body: WriteBody, header_key: str | None = None) -> WriteRequest:
+    """Returns the request to append the records of a body. Raises what `request_of` does, and Forbidden if it names a topic
+    that the key may not touch.
+    """
+    request = request_of(body, header_key)
+    if request.config.dead_letter is not None:
+        grant.require(Scope.WRITE, request.config.dead_letter)
+    return request
+
+
+def write(context: Context, grant: Grant, name: str, request: WriteRequest, *, configures: bool) -> Written:
+    """Appends records. A key that may not create topics with a configuration of its own only appends to one that exists.
+
+    Args:
+        configures: whether the request has a configuration.
 
     Raises:
-        Forbidden: it would have to create it, or the configuration names a topic that the key may not touch.
+        Forbidden: it would have to create it.
     """
-    body = decode(data, WriteBody)
-    request = request_of(body, call.headers.get("idempotency-key") or None)
-    if request.config.dead_letter is not None:
-        call.grant.require(Scope.WRITE, request.config.dead_letter)
-    may_configure = body.config is None or Scope.ADMIN in call.grant.scopes
-    with call.timed():
-        if may_configure:
-            return request, call.logs.append(name, request, limit=call.context.settings.max_topics)
-        try:
-            return request, call.logs.append(name, replace(request, create=False))
-        except TopicNotFound:
-            if request.create is False or (request.create is None and not request.config.auto_create):
-                raise
+    logs = context.topics()
+    if not configures or Scope.ADMIN in grant.scopes:
+        return logs.append(name, request, limit=context.settings.max_topics)
+    try:
+        return logs.append(name, replace(request, create=False))
+    except TopicNotFound:
+        if request.create is False or (request.create is None and not request.config.auto_create):
+            raise
     raise Forbidden("this key may not create a topic with a configuration: it lacks the scope admin")
 
 
-def _written(name: str, written: Written, return_seqs: bool) -> dict[str, Any]:
+def count_write(context: Context, request: WriteRequest, written: Written, verb_ms: float) -> dict[str, float]:
+    """Counts a write that took so long, unless it was a repeat, and returns what `performance` says of it."""
+    if written.deduped:
+        return {}
+    context.meter.add(ApiMetric.TopicAppends)
+    context.meter.add(ApiMetric.TopicRecords, len(request.records))
+    context.meter.add(ApiMetric.TopicAppendMs, round(verb_ms))
+    return committed(context, verb_ms, len(request.records), request.size, durable=written.durable)
+
+
+def shown_write(name: str, written: Written, return_seqs: bool) -> dict[str, Any]:
+    """Returns the answer to a write as a document."""
     document: dict[str, Any] = {"topic": name, "first_seq": written.first_seq, "last_seq": written.last_seq}
     if return_seqs:
         document["seqs"] = list(range(written.first_seq, written.last_seq + 1))

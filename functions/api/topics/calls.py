@@ -194,12 +194,12 @@ class Call:
         return orjson.dumps({name: round(value, 3) for name, value in total.items()})
 
 
-def committed(call: Call, records: int, size: int, *, durable: bool) -> dict[str, float]:
+def committed(context: Context, verb_ms: float, records: int, size: int, *, durable: bool) -> dict[str, float]:
     """Counts a commit of so many records and bytes, and returns what `performance` says of it: each one is durable, but
     only the class `fsync` promises it (§ 0.10).
     """
-    call.context.commits.committed(records, size, call.verb_ms, durable=durable)
-    return {"wal_append_ms": call.verb_ms, "fsync_ms": call.verb_ms if durable else 0.0}
+    context.commits.committed(records, size, verb_ms, durable=durable)
+    return {"wal_append_ms": verb_ms, "fsync_ms": verb_ms if durable else 0.0}
 
 
 def decode(data: bytes, kind: type[B]) -> B:

@@ -170,4 +170,4 @@ async def _reply(call: Call, name: str, what: str, settled: Settled) -> Response
 
 
 def _measured(call: Call, settled: Settled) -> dict[str, float]:
-    return committed(call, 1, 0, durable=settled.durable) if settled.done else {}
+    return committed(call.context, call.verb_ms, 1, 0, durable=settled.durable) if settled.done else {}

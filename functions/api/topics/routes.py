@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -26,6 +27,13 @@ def key_id(request: Request) -> str:
     return grant_of(request).key_id if GRANT in request.scope else ""
 
 
+async def upgrade(call: Call) -> Response:
+    """Refuses a request for a WebSocket that came as plain HTTP (§ 7.9), and says where there is one."""
+    url = call.context.settings.sockets_url
+    where = f"connect to {url}" if url else "send the handshake of a WebSocket"
+    raise HTTPException(426, f"this is a WebSocket: {where}", {"Upgrade": "websocket"})
+
+
 def add_routes(app: FastAPI, context: Context) -> None:
     """Adds all routes of the surface. Any method but those named is answered with 405."""
     own: dict[str, dict[str, Route]] = {
@@ -45,6 +53,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         _NAME + "/timings": {"POST": aggregates.timings},
         "/v0/routers": {"GET": routers.list_routers},
         routers.PREFIX + "{router}": {"PUT": routers.put, "GET": routers.show, "DELETE": routers.remove},
+        "/v0/ws": {"GET": upgrade},
         "/v0/health": {"GET": health.health},
         "/healthz": {"GET": health.health},
         "/v0/ready": {"GET": health.ready},
