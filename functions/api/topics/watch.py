@@ -196,7 +196,8 @@ class WatchStream(EventStream):
         width = max(1, min(_AT_ONCE, _ROUND_BYTES // watch.options.max_bytes))
         heartbeat_s = watch.options.heartbeat_ms / 1000
         due = dict.fromkeys(watch.living)
-        quiet_since = saved_at = polled_at = now()
+        quiet_since = polled_at = now()
+        saved_at = quiet_since - _SAVE_S
         sent = 0
         loop = asyncio.get_running_loop()
         with self._listening() as (waiter, woken):

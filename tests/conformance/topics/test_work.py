@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.conformance.topics.client import SSE, Server, Topic, answered, eventually, refused, shown
+from tests.conformance.topics.events import blocks_of
 
 
 class Frame(NamedTuple):
@@ -26,18 +27,6 @@ class Frame(NamedTuple):
         return found
 
 
-def frames_of(answer: httpx.Response) -> Iterator[Frame]:
-    """Yields each frame as it arrives."""
-    fields: dict[str, str] = {}
-    for line in answer.iter_lines():
-        if line:
-            name, _, value = line.partition(":")
-            fields[name] = value.removeprefix(" ")
-        elif fields:
-            yield Frame(fields)
-            fields = {}
-
-
 @contextmanager
 def working(queue: Topic, node: str = "w", **params: object) -> Iterator[Iterator[Frame]]:
     """Opens a stream; yields its frames without the heading, which must be right."""
@@ -48,7 +37,7 @@ def working(queue: Topic, node: str = "w", **params: object) -> Iterator[Iterato
         assert answer.headers["content-type"].startswith("text/event-stream")
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["x-accel-buffering"] == "no"
-        frames = frames_of(answer)
+        frames = map(Frame, blocks_of(answer))
         heading = next(frames).fields
         if heading == {"retry": "2000"}:
             heading |= next(frames).fields
