@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tests.simulation import mutants
 from tests.simulation.faults import least, table
-from tests.simulation.plan import STAGED, Plan, make
+from tests.simulation.plan import FOLLOW, STAGED, Plan, make
 from tests.simulation.run import Verdict, run
 from tests.simulation.shrink import smallest
 
@@ -76,7 +76,9 @@ def _show_smallest(verdict: Verdict, mutant: mutants.Mutant | None) -> None:
     small = smallest(verdict, mutant)
     print(f"\nThe same with {len(small.plan.ops)} operations:\n")
     print("\n".join(small.lines))
-    operations = sum(op.kind not in ("disaster", "define", "merge") for op in verdict.plan.ops if op.id < STAGED)
+    operations = sum(
+        op.kind not in ("disaster", "define", "merge", *FOLLOW) for op in verdict.plan.ops if op.id < STAGED
+    )
     print(f"\n{small.text}\nReplay: {_command(small.plan, mutant, operations)}")
 
 

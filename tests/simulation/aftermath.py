@@ -39,6 +39,7 @@ class Aftermath:
             self._losses_are_told()
             self._forks()
             self._cursors()
+            world.followers.at_rest()
             self._again()
             verified(world, but=world.model.refused)
         finally:

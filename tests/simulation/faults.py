@@ -36,6 +36,7 @@ READS = (
     "sessions.expired",
     "sessions.clocks",
     "producers.key",
+    "follows.get",
     "sessions.counts",
 )
 INDEXES = ("catalog.living", "catalog.part", "catalog.due")
@@ -52,6 +53,8 @@ WRITES = (
     "watermarks.set_note",
     "watermarks.drop_note",
     "producers.purge",
+    "follows.put",
+    "follows.remove",
     "follows.purge",
     "sessions.purge",
     "sessions.commit",
@@ -70,6 +73,7 @@ _READ_BY_RECOVERY = (
     "objects.list",
     "catalog.every",
     "sessions.counts",
+    "follows.of",
 )
 _WRITTEN_BY_RECOVERY = (
     "wal.commit",
@@ -95,6 +99,7 @@ _RARE = {
     "wal.purged": 4.0,
     **dict.fromkeys(("producers.key", "sessions.commit", "sessions.counts"), 40.0),
     "catalog.set_hints": 95.0,
+    **dict.fromkeys(("follows.get", "follows.put", "follows.remove"), 8.0),
     **dict.fromkeys(("sessions.clocks", "sessions.touch"), 3.0),
     **dict.fromkeys(("watermarks.touch", "catalog.put", "catalog.remove"), 15.0),
     **dict.fromkeys((*INDEXES, "sessions.expired", "watermarks.drop_note"), 4.0),

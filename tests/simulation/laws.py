@@ -12,6 +12,7 @@ from headrace.errors import Damaged, HeadraceError, StoreError
 from headrace.objects import keys, packed
 from headrace.tables.catalog import PutRow
 from headrace.tables.counters import Count
+from headrace.tables.follows import DropFollow, Follow
 from headrace.tables.items import Guard
 from headrace.tables.producers import PutProducer
 from headrace.tables.unborn import UNBORN
@@ -58,13 +59,18 @@ class Judge(BucketLaws):
         if in_chain and expires and entry.committed_ms < expires:
             self._broken("expiry", f"{entry.log_id} ended at {entry.committed_ms}, due at {expires}")
         world.stream.setdefault(entry.log_id, []).append(entry)
+        told = [entry] if in_chain else []
         for guard in guards:
             match guard:
                 case PutEntry(other):
-                    in_chain = world.model.commit(other, step) and in_chain
+                    is_other = world.model.commit(other, step)
+                    in_chain = is_other and in_chain
+                    told += [other] if is_other else []
                     world.stream.setdefault(other.log_id, []).append(other)
                 case PutRow(row, _):
                     world.model.name_given(row.name, row.log_id, step)
+                case DropFollow(follow):
+                    world.followers.left(follow)
                 case PutProducer(log_id, producer):
                     self._law("a producer's row is never set back")
                     before = self._rows.get((log_id, producer.id), (0, -1))
@@ -72,6 +78,8 @@ class Judge(BucketLaws):
                     if (producer.epoch, producer.seq) < before and not is_gone:
                         self._broken(self.law, f"{log_id[-8:]} {producer} row={before}")
                     self._rows[log_id, producer.id] = (producer.epoch, producer.seq)
+        for one in told:
+            world.followers.committed(world.model.logs[one.log_id], one)
         if any(isinstance(guard, Count) for guard in guards) and not world.model.recovering:
             world.limits.judge()
         if guards and not world.model.recovering:
@@ -143,6 +151,11 @@ class Judge(BucketLaws):
             self._broken("the newest entry stays", f"{entry.log_id[-8:]} slot={entry.slot}")
         if not log.purgeable and entry.slot >= self.published_end(entry.log_id):
             self._broken(self.law, f"{entry.log_id[-8:]} slot={entry.slot} end={self.published_end(entry.log_id)}")
+
+    def after_follows_remove(self, done: bool, follow: Follow) -> None:
+        """One that lasted for a while went."""
+        if done:
+            self._world.followers.left(follow)
 
     def after_producers_purge(self, _: None, log_id: str) -> None:
         """A recovery forgets what it can't trust: those in the state are known still."""
@@ -244,6 +257,7 @@ class Judge(BucketLaws):
         self._refused()
         world.model.topics.queues.at_rest()
         world.limits.at_rest()
+        world.followers.at_rest()
 
     def _forks(self, log: LogModel) -> None:
         """Each is counted once; those that a disaster made nameless may be, or not."""

@@ -22,7 +22,7 @@ from headrace.recovery import plan as recovering
 from headrace.streams import create as creating
 from headrace.streams import verbs as streams
 from headrace.tables.watermarks import Watermark
-from tests.simulation import background
+from tests.simulation import background, followers
 from tests.simulation import mutated_sealer as sealing
 from tests.simulation import mutated_steps as steps
 from tests.simulation import mutated_topics as topics
@@ -334,6 +334,7 @@ ALL: dict[str, Mutant] = {
             (Attempt, "put", steps.put_definition_without_row),
         ),
         *topics.MUTANTS,
+        *followers.MUTANTS,
     )
 }
 

@@ -15,9 +15,10 @@ from tests.simulation import definitions
 from tests.simulation.background import Background
 from tests.simulation.disaster import Operator
 from tests.simulation.faults import Dice
+from tests.simulation.followers import FollowOperations
 from tests.simulation.log_model import LogModel
 from tests.simulation.outside import Outside
-from tests.simulation.plan import TOPIC_NAMES, Op
+from tests.simulation.plan import FOLLOW, TOPIC_NAMES, Op
 from tests.simulation.process import EPOCH_MS, Process
 from tests.simulation.scheduler import Killed
 from tests.simulation.topic_operations import TopicOperations
@@ -67,6 +68,8 @@ def run(world: World, op: Op) -> None:
 def _verbs(world: World, process: Process, running: Running) -> Any:
     if not running.op.slot.startswith("api"):
         return Background(world, process, running)
+    if running.op.kind in FOLLOW:
+        return FollowOperations(world, process, running)
     is_topic = running.op.name in TOPIC_NAMES
     return TopicOperations(world, process, running) if is_topic else _Api(world, process, running)
 

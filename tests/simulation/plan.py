@@ -63,6 +63,8 @@ SEALER = {
     "audit": 2,
     "orphans": 2,
 }
+FOLLOW = {"follow": 3, "unfollow": 2}
+FOLLOWING = (0, 0, 0.15)  # followers that come or go for each other operation
 MERGING = (0, 0.1, 0.3)  # merges for each other operation
 DEFINING = (0, 0.02, 0.1)  # changes of definitions for each other operation
 OUTSIDE = {"check": 4, "snapshot": 1, "restore": 1}
@@ -89,7 +91,7 @@ KINDS = ANYWHERE + ON_WRITES + ON_BATCHES + ON_CREATE + ON_INDEXES
 SIGNATURE_MS = (25_000, 75_000, 1_800_000, 1_800_000, 1_800_000, 1_800_000)
 
 RECOVERY = "recovery:"  # before the names of the store calls that a recovery makes
-TABLES = ("wal", "catalog", "watermarks", "producers", "sessions")
+TABLES = ("wal", "catalog", "watermarks", "producers", "sessions", "follows")
 STAGED = 800_000  # ids of operations of a stage, and above
 HEALER = 1_000_000  # ids of operations after the plan's, and above
 _STAGES = 0.25  # the share of runs that begin with one
@@ -234,7 +236,7 @@ def make(seed: int, operations: int) -> Plan:
     changed = _topics(seed, ops, len(names))
     has_topics, ops = changed is not ops, changed
     planned = (*ops, *disasters)
-    merges = _merges(seed, planned)
+    merges = (*_merges(seed, planned), *_follows(seed, ops))
     fates = tuple(disasters.values())
     whole = Plan(seed, weather, tuple(slots), (*planned, *merges), disasters=fates, topics=has_topics)
     return whole if stage is None else _staged(whole, stage)
@@ -307,6 +309,20 @@ def _merges(seed: int, ops: Sequence[Op]) -> list[Op]:
         at = dice.choice(ops).at + int(dice.random() * SECOND)
         chances = tuple(dice.random() for _ in range(6))
         made.append(Op(len(ops) + number, "sealer1", "sealer1.merger", at, "merge", "", chances))
+    return sorted(made, key=lambda op: op.at)
+
+
+def _follows(seed: int, ops: Sequence[Op]) -> list[Op]:
+    """In some runs, followers of what the others ask for come and go."""
+    dice = random.Random(f"follows:{seed}")
+    asked = [op for op in ops if op.actor.startswith("api") and op.name]
+    made = []
+    for number in range(int(len(ops) * dice.choice(FOLLOWING))):
+        op = dice.choice(asked)
+        kind = dice.choices(list(FOLLOW), list(FOLLOW.values()))[0]
+        at = op.at + int(dice.random() * SECOND)
+        chances = tuple(dice.random() for _ in range(6))
+        made.append(Op(2 * len(ops) + number, op.slot, f"{op.slot}.follower", at, kind, op.name, chances))
     return sorted(made, key=lambda op: op.at)
 
 

@@ -102,6 +102,8 @@ class Process:
         self.inside.append(actor)
         if self.clock.behind and self._world.dice(actor).roll() < 0.5:
             self.clock.behind = 0
+            # A clock that followed the tables, and is set right while a call is under way, is ahead until the next answer.
+            self._world.ahead_ms = max(self._world.ahead_ms, self.clock.now_ms() - self._world.true_ms)
         actor.frozen_until = lambda: self.frozen_until
 
     def exit(self, actor: Actor) -> None:

@@ -55,6 +55,7 @@ def rewind(world: World) -> dict[str, Before]:
     for name in model.names:
         model.name_given(name, rows.get(name, ""), step)
     judge.rewind()
+    world.followers.rewind()
     topic_pasts.join_again(world)
     return before
 

@@ -13,6 +13,7 @@ _MEMBERS = {
     "catalog": ("rows",),
     "watermarks": ("rows", "touches"),
     "producers": ("rows", "keys"),
+    "follows": ("rows",),
     "sessions": ("counters", "rows", "read_ms"),
 }
 

@@ -20,6 +20,7 @@ from headrace.tables.memory import MemoryCatalog
 from headrace.wal import TooLate
 from headrace.wal.state import Entry
 from tests.simulation.faults import Dice
+from tests.simulation.followers import Followers
 from tests.simulation.laws import Judge
 from tests.simulation.limits import Limits
 from tests.simulation.model import LawBroken, Model
@@ -93,7 +94,9 @@ class World:
         self._catalogs: list[tuple[int, dict[tuple[str, str], Row]]] = []
         self.model = Model(self.broken, self._request_of, self.payload_of, Topics(self))
         self.judge = Judge(self)
+        self.followers = Followers(self)
         self.memories: dict[str, Any] = {}  # snapshots of process memory
+        self.ahead_ms = 0  # how far a clock was ahead
         self.producers: dict[tuple[str, int], tuple[int, int]] = {}
         self.leases: dict[tuple[str, str], list[tuple[int, str]]] = {}  # what workers were given, by queue and worker
         self.slots = {slot: Process(self, slot, kind) for slot, kind in plan.slots}
@@ -108,7 +111,7 @@ class World:
     @property
     def latest_ms(self) -> int:
         """The latest time that a process may take for now."""
-        return self.true_ms + 2 * (self.plan.weather.skew_ms + clock._OFF_MS)
+        return self.true_ms + max(self.ahead_ms, 2 * (self.plan.weather.skew_ms + clock._OFF_MS))
 
     def draw_skew(self) -> int:
         """Returns how far a clock is off, milliseconds."""
