@@ -1,5 +1,5 @@
-"""How requests reach the functions: an HTTP API in front of the api function (the buffered door), and a Function URL whose
-responses stream (the streaming door).
+"""How requests reach the functions: an HTTP API in front of the api function (the buffered door), a Function URL whose
+responses stream (the streaming door), and a WebSocket API.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aws_cdk import aws_certificatemanager as acm
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_route53 as route53
-from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration
+from aws_cdk.aws_apigatewayv2_integrations import HttpLambdaIntegration, WebSocketLambdaIntegration
 from constructs import Construct
 
 from infra.environments import Environment
@@ -147,3 +147,50 @@ class StreamingDoor(Construct):
             invoke_mode=lambda_.InvokeMode.RESPONSE_STREAM,
         )
         self.url = self.function_url.url
+
+
+# The function behind the WebSocket API, in the artifact of the api.
+SOCKETS = "functions.api.sockets.handler.handler"
+SOCKETS_STAGE = "v0"
+
+
+class SocketDoor(Construct):
+    """The WebSocket API. It holds the sockets, for two hours at most, and for ten minutes without a message. The function
+    checks the key when a socket is opened, and what the key allows at each message; the relay sends messages to clients.
+
+    It writes no access log: API Gateway would need a role for the whole account and region, which is not of one
+    deployment. The function logs what fails.
+
+    `url` is where clients open sockets, `endpoint` where the relay sends messages to them.
+    """
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, function: lambda_.IFunction, environment: Environment
+    ) -> None:
+        super().__init__(scope, construct_id)
+
+        def route(name: str, *, answers: bool = False) -> apigatewayv2.WebSocketRouteOptions:
+            return apigatewayv2.WebSocketRouteOptions(
+                integration=WebSocketLambdaIntegration(name, function), return_response=answers or None
+            )
+
+        self.api = apigatewayv2.WebSocketApi(
+            self,
+            "Api",
+            api_name=f"{Stack.of(self).stack_name}-sockets",
+            connect_route_options=route("Connect"),
+            default_route_options=route("Default", answers=True),
+            disconnect_route_options=route("Disconnect"),
+        )
+        self.stage = apigatewayv2.WebSocketStage(
+            self,
+            "Stage",
+            web_socket_api=self.api,
+            stage_name=SOCKETS_STAGE,
+            auto_deploy=True,
+            throttle=apigatewayv2.ThrottleSettings(
+                rate_limit=environment.requests_per_second, burst_limit=environment.request_burst
+            ),
+        )
+        self.url = self.stage.url
+        self.endpoint = self.stage.callback_url

@@ -63,6 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
         http=EnvelopeProtocol,
         ws="websockets-sansio" if options.sockets else "none",
         ws_max_size=MAX_MESSAGE_BYTES,
+        ws_per_message_deflate=False,  # as API Gateway
         lifespan="auto",
         access_log=False,
         log_level=options.log_level,
