@@ -58,7 +58,7 @@ def open_stores(state_file: Path | None) -> Stores:
     replace those of this process. Raises BadInput if a name is missing or the file is invalid.
     """
     if state_file is not None:
-        _take_environment(state_file)
+        take_environment(state_file)
     try:
         settings = Settings.from_environment(os.environ)
     except SettingsError as exc:
@@ -91,7 +91,7 @@ def logs_of(stores: Stores, name: str, hint: str) -> list[str]:
     return [log.log_id for row in rows for log in row.logs]
 
 
-def _take_environment(state_file: Path) -> None:
+def take_environment(state_file: Path) -> None:
     """Sets the variables of the emulator's state file in this process's environment and removes a person's own AWS
     identity, so that it is not used by accident. Raises BadInput if it is no state file.
     """
