@@ -16,6 +16,7 @@ from functions.api.topics.calls import Call
 from headrace import VERSION
 from headrace.routers.values import ROUTERS
 from headrace.topics.values import TOPICS, Durability, TopicView
+from headrace.watch.values import SESSIONS
 
 MAX_TOPICS = 200  # whose numbers one answer has
 _TEXT = "text/plain; version=0.0.4"
@@ -46,7 +47,9 @@ async def metrics(call: Call) -> Response:
     call.grant.require(Scope.READ)
     views, following = await run(call.logs.topics, call.grant.within(""), after="", limit=MAX_TOPICS)
     count = len(views) if call.grant.prefixes else await run(call.context.count, TOPICS)
-    summary = _summary(call, views, count, await run(call.context.count, ROUTERS))
+    summary = _summary(call, views, count)
+    summary["routers"] = await run(call.context.count, ROUTERS)
+    summary["watch_sessions"] = await run(call.context.count, SESSIONS)
     if "application/json" in (call.headers.get("accept") or ""):
         document = {**summary, "topics_by_class": _by_class(views), "per_topic": [_of_topic(view) for view in views]}
         document["topic_metrics_truncated"] = bool(following)
@@ -57,17 +60,15 @@ async def metrics(call: Call) -> Response:
     return await call.send(text.encode(), content_type=_TEXT)
 
 
-def _summary(call: Call, views: list[TopicView], count: int, routers: int) -> dict[str, float]:
+def _summary(call: Call, views: list[TopicView], count: int) -> dict[str, float]:
     queues = [view.queue for view in views if view.queue is not None]
     return {
         "topics": count,
-        "routers": routers,
         "records_live": sum(view.live for view in views),
         "bytes_live": sum(view.bytes for view in views),
         "queue_topics": len(queues),
         "queue_leases_in_flight": sum(queue.in_flight for queue in queues),
         "sse_connections": call.context.commits.streams,
-        "watch_sessions": 0,
         "ready": 1,
         "recovery_progress": 1,
         "uptime_ms": call.context.uptime_ms(),
