@@ -100,7 +100,7 @@ def rules(
         *(
             Rule(
                 f"log-poisoned-{service}",
-                "A log can't be sealed or indexed, and no repeat will help.",
+                "A log can't be sealed or indexed, or a follower not be told, and no repeat will help.",
                 {"logs": own(service, "PoisonedLogs")},
                 "logs",
                 1,
@@ -108,7 +108,7 @@ def rules(
                 periods=12,  # it is tried again within half an hour: one alarm, not one for each try
                 anchor="log-poisoned",
             )
-            for service in ("sealer", "indexer")
+            for service in ("sealer", "indexer", "relay")
         ),
         *(
             Rule(
@@ -251,6 +251,35 @@ def rules(
             1,
             breaching=2,
             periods=6,
+        ),
+        Rule(
+            "relay-silent",
+            "The relay gave no sign of life for 15 minutes.",
+            {"sweeps": own("relay", "Sweeps")},
+            "sweeps",
+            1,
+            below=True,
+            breaching=3,
+            periods=3,
+            missing_is_bad=True,
+        ),
+        Rule(
+            "relay-lags",
+            "Followers hear of entries more than a minute after they were written.",
+            {"lag": own("relay", "RelayLagMs", "Maximum")},
+            "lag",
+            _MINUTE_MS,
+            breaching=2,
+            periods=3,
+        ),
+        Rule(
+            "visits-fail",
+            "Visits of followers fail again and again; each is repeated.",
+            {"failed": own("relay", "VisitFailures")},
+            "failed",
+            throttled,
+            breaching=3,
+            periods=3,
         ),
         *(
             Rule(

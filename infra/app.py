@@ -26,10 +26,10 @@ from infra.doors import MODULE, WRAPPER, HttpDoor, StreamingDoor
 from infra.environments import STREAMING_SPARE_SECONDS, Environment, environment_of
 from infra.machine import LAMBDA, Machine
 from infra.notices import Budget, KeyWatch
-from infra.permissions import api_statements, indexer_statements, sealer_statements
-from infra.queues import INDEXER_TIMEOUT, SEALER_TIMEOUT
+from infra.permissions import api_statements, indexer_statements, relay_statements, sealer_statements
+from infra.queues import INDEXER_TIMEOUT, RELAY_TIMEOUT, SEALER_TIMEOUT
 from infra.spark import Spark
-from infra.triggers import IndexerTriggers, SealerTriggers
+from infra.triggers import IndexerTriggers, RelayTriggers, SealerTriggers
 from infra.versions import Versions
 
 STACK_ID = "Headrace"
@@ -80,9 +80,15 @@ class HeadraceStack(Stack):
             **stores,
             "HEADRACE_API_KEYS_SECRET": data.api_keys.secret_arn,
             "HEADRACE_SIGNING_KEYS_SECRET": data.signing_keys.secret_arn,
+            "HEADRACE_RELAY_QUEUE_URL": queues.relay.queue_url,
         }
         may_serve = api_statements(
-            tables=tables, bucket=bucket, key=key, api_keys=data.api_keys, signing_keys=data.signing_keys
+            tables=tables,
+            bucket=bucket,
+            key=key,
+            api_keys=data.api_keys,
+            signing_keys=data.signing_keys,
+            relay=queues.relay,
         )
         api = PythonFunction(
             self,
@@ -154,6 +160,38 @@ class HeadraceStack(Stack):
             queue_concurrency=environment.sealer_queue_concurrency,
         )
 
+        relay = PythonFunction(
+            self,
+            "Relay",
+            artifact="relay",
+            machine=machine,
+            timeout=RELAY_TIMEOUT,
+            environment={**stores, "HEADRACE_RELAY_QUEUE_URL": queues.relay.queue_url},
+            memory_mb=environment.memory_mb,
+            log_retention=environment.log_retention,
+            # Only the sweep is asynchronous, and the next tick repeats it.
+            retry_attempts=0,
+        )
+        relay.grant(
+            relay_statements(
+                tables=tables,
+                bucket=bucket,
+                key=key,
+                queue=queues.relay,
+                stream_dead_letters=queues.relay_stream_dead_letters,
+            )
+        )
+        RelayTriggers(
+            self,
+            "RelayTriggers",
+            function=relay.live,
+            wal=tables.wal,
+            queue=queues.relay,
+            stream_dead_letters=queues.relay_stream_dead_letters,
+            invocations_per_shard=environment.relay_invocations_per_shard,
+            queue_concurrency=environment.relay_queue_concurrency,
+        )
+
         spark = Spark(self, "Spark", bucket=bucket, key=key, environment=environment)
         indexer = PythonFunction(
             self,
@@ -210,7 +248,7 @@ class HeadraceStack(Stack):
         Versions(
             self,
             "Versions",
-            functions=[*doors.values(), sealer, indexer, webhook],
+            functions=[*doors.values(), sealer, indexer, relay, webhook],
             kept_days=environment.earlier_version_days,
             log_retention=environment.log_retention,
             machine=machine,
@@ -220,17 +258,19 @@ class HeadraceStack(Stack):
                 self,
                 "Canary",
                 doors=doors,
-                workers=[sealer, indexer, webhook],
+                workers=[sealer, indexer, relay, webhook],
                 api_id=door.api.api_id,
                 minutes=environment.canary_minutes,
             )
 
-        deployed = {**doors, "sealer": sealer, "indexer": indexer, "webhook": webhook}
+        deployed = {**doors, "sealer": sealer, "indexer": indexer, "relay": relay, "webhook": webhook}
         functions = {name: one.function for name, one in deployed.items()}
         dead_letters = {
             "delay": queues.delay_dead_letters,
             "stream": queues.stream_dead_letters,
             "index": queues.index_dead_letters,
+            "relay": queues.relay_dead_letters,
+            "relay-stream": queues.relay_stream_dead_letters,
         }
         alarms = None
         if environment.alarms:
@@ -267,7 +307,7 @@ class HeadraceStack(Stack):
                     "sessions": tables.sessions,
                     "jobs": tables.jobs,
                 },
-                queues={"delay": queues.delay, "index": queues.index},
+                queues={"delay": queues.delay, "index": queues.index, "relay": queues.relay},
                 dead_letters=dead_letters,
                 api_id=door.api.api_id,
                 alarms=alarms.alarms if alarms else (),

@@ -29,6 +29,7 @@ SERVICES = {
     "api": ("dynamodb", "s3", "secretsmanager"),
     "sealer": ("dynamodb", "s3", "sqs"),
     "indexer": ("dynamodb", "s3", "sqs", "emr-serverless"),
+    "relay": ("dynamodb", "s3", "sqs"),
     "webhook": (),
 }
 

@@ -51,6 +51,7 @@ class Dashboard(Construct):
             _jobs(own),
             _sealing(own, functions["sealer"]),
             _indexing(own),
+            _relaying(own, functions["relay"]),
             _trouble(own, queues, dead_letters),
             _lambdas(functions),
             _costs(own, functions, tables),
@@ -150,6 +151,21 @@ def _indexing(own: Own) -> list[cloudwatch.IWidget]:
     ]
 
 
+def _relaying(own: Own, relay: lambda_.IFunction) -> list[cloudwatch.IWidget]:
+    return [
+        _graph(
+            "Relay lag, ms",
+            own("relay", "RelayLagMs", "Maximum", "oldest entry"),
+            of_function(relay, "IteratorAge", "Maximum", "iterator age"),
+        ),
+        _graph(
+            "Relay: visits",
+            *(own("relay", name) for name in ("Visits", "VisitsContinued", "VisitsPutOff", "VisitsBlocked")),
+        ),
+        _graph("Relay: repeats", own("relay", "VisitFailures"), own("relay", "VisitsMissed")),
+    ]
+
+
 def _trouble(
     own: Own, queues: Mapping[str, sqs.IQueue], dead_letters: Mapping[str, sqs.IQueue]
 ) -> list[cloudwatch.IWidget]:
@@ -162,6 +178,7 @@ def _trouble(
             own("sealer", "PoisonedLogs", label="sealer, poisoned"),
             own("indexer", "IndexFailures"),
             own("indexer", "PoisonedLogs", label="indexer, poisoned"),
+            own("relay", "PoisonedLogs", label="relay, poisoned"),
         ),
         _graph(
             "Messages",

@@ -122,6 +122,10 @@ class Environment:
         "concurrent sealer runs for the delayed queue: a backlog must leave Lambdas to the api", least=2, most=1000
     )
     indexer_queue_concurrency: int = setting("concurrent indexer runs for its queue", least=2, most=1000)
+    relay_invocations_per_shard: int = setting(
+        "concurrent relay runs for one shard of the WAL's stream; items of one log stay in order", least=1, most=10
+    )
+    relay_queue_concurrency: int = setting("concurrent relay runs for its queue", least=2, most=1000)
     canary_minutes: int = setting(
         "how long a tenth of the requests alone goes to a new version of a door; 0: all at once",
         one_of=(0, 5, 10, 15, 30),
@@ -276,6 +280,8 @@ DEV = Environment(
     sealer_reserved_concurrency=0,
     sealer_queue_concurrency=2,
     indexer_queue_concurrency=2,
+    relay_invocations_per_shard=2,
+    relay_queue_concurrency=2,
     canary_minutes=0,
     earlier_version_days=14,
     spark_maximum_vcpus=16,
@@ -305,6 +311,8 @@ PROD = replace(
     sealer_invocations_per_shard=4,
     sealer_queue_concurrency=20,
     indexer_queue_concurrency=4,
+    relay_invocations_per_shard=10,
+    relay_queue_concurrency=20,
     canary_minutes=10,
     spark_maximum_vcpus=128,
     alarms=True,

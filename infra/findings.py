@@ -64,6 +64,7 @@ ACKNOWLEDGED = (
     Finding("Streaming/Function", "L1", _RUNTIME),
     Finding("Sealer/Function", "L1", _RUNTIME),
     Finding("Indexer/Function", "L1", _RUNTIME),
+    Finding("Relay/Function", "L1", _RUNTIME),
     Finding("Webhook/Function", "L1", _RUNTIME),
     Finding("Versions/Function", "L1", _RUNTIME),
     *(
@@ -74,7 +75,7 @@ ACKNOWLEDGED = (
             of=f"{name}/Function",
             resource=":*",
         )
-        for name in ("Api", "Streaming", "Sealer", "Indexer", "Webhook")
+        for name in ("Api", "Streaming", "Sealer", "Indexer", "Relay", "Webhook")
     ),
     Finding(
         "Canary/Role",
@@ -97,10 +98,11 @@ ACKNOWLEDGED = (
     Finding(
         "Data/Bucket",
         "S1",
-        "three roles reach it, by the policies of this stack; who must know of each read turns on CloudTrail's data events",
+        "six roles reach it, by the policies of this stack; who must know of each read turns on CloudTrail's data events",
     ),
-    Finding(
-        "Queues/StreamDeadLetters", "SQS3", "it is a dead-letter queue: of a stream's mapping, which names no queue"
+    *(
+        Finding(f"Queues/{name}", "SQS3", "it is a dead-letter queue: of a stream's mapping, which names no queue")
+        for name in ("StreamDeadLetters", "RelayStreamDeadLetters")
     ),
     *_objects("Api/Role", "readers read any object of any log", permissions.LOG_OBJECTS),
     *_objects("Streaming/Role", "readers read any object of any log", permissions.LOG_OBJECTS),
@@ -118,13 +120,19 @@ ACKNOWLEDGED = (
     *_objects("Sealer/Role", "a segment's key holds its number and a nonce", permissions.SEGMENTS),
     *_objects("Sealer/Role", "a manifest's key holds its generation", permissions.MANIFESTS),
     *_objects("Sealer/Role", "a purge removes everything of a log but what says that it was", permissions.CONTENTS),
-    Finding(
-        "Sealer/Role",
-        "IAM5",
-        "Lambda looks for the table's stream, whose label is the time of its making",
-        of="Tables/Wal",
-        resource="stream/*",
+    *(
+        Finding(
+            f"{name}/Role",
+            "IAM5",
+            "Lambda looks for the table's stream, whose label is the time of its making",
+            of="Tables/Wal",
+            resource="stream/*",
+        )
+        for name in ("Sealer", "Relay")
     ),
+    *_objects("Relay/Role", "it reads on in any log for those who follow it", permissions.LOG_OBJECTS),
+    *_objects("Relay/Role", "a payload's key holds its slot and a nonce", permissions.SPILLED_OBJECTS),
+    *_objects("Relay/Role", "the key of what a state names holds a number and a nonce", *permissions.STATE_OBJECTS),
     *_objects("Indexer/Role", "it looks at the manifests of any log", permissions.MANIFESTS),
     *_objects("Indexer/Role", "it looks at the definitions of any log", permissions.DEFINITIONS),
     *_objects(
@@ -157,6 +165,7 @@ LINT_ACKNOWLEDGED = (
     Finding("Streaming/Function", "W3005", _NEEDLESS),
     Finding("Sealer/Function", "W3005", _NEEDLESS),
     Finding("Indexer/Function", "W3005", _NEEDLESS),
+    Finding("Relay/Function", "W3005", _NEEDLESS),
     Finding("Webhook/Function", "W3005", _NEEDLESS),
     Finding("Versions/Function", "W3005", _NEEDLESS),
 )

@@ -54,6 +54,7 @@ def api_statements(
     key: kms.IKey | None,
     api_keys: secretsmanager.ISecret,
     signing_keys: secretsmanager.ISecret,
+    relay: sqs.IQueue,
 ) -> list[iam.PolicyStatement]:
     """Returns what the api may do: create, append to, read, close and delete logs. It never deletes or overwrites a
     sealed object.
@@ -85,6 +86,8 @@ def api_statements(
         _read_secret("ReadApiKeys", api_keys),
         # It shows receivers the public keys, which it computes.
         _read_secret("ReadSigningKeys", signing_keys),
+        # Followers that it wakes.
+        _on_queue("RelayQueue", relay, ["SendMessage"]),
     ]
 
 
@@ -117,6 +120,35 @@ def sealer_statements(
         *_use_key_through_bucket(bucket, key),
         *_read_stream(tables.wal),
         _on_queue("DelayedQueue", delay, ["SendMessage", *POLL]),
+        # By Lambda, in the name of the function.
+        _on_queue("StreamDeadLetters", stream_dead_letters, ["SendMessage"]),
+    ]
+
+
+def relay_statements(
+    *, tables: Tables, bucket: s3.IBucket, key: kms.IKey | None, queue: sqs.IQueue, stream_dead_letters: sqs.IQueue
+) -> list[iam.PolicyStatement]:
+    """Returns what the relay may do: read logs, append to them as the api does, and keep the rows of followers. It creates
+    no name, and deletes no object.
+    """
+    return [
+        # Delete is for one case, as at the api: an item of our own that turned out to be below the published end.
+        _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem"]),
+        _on_table("Catalog", tables.catalog, ["GetItem", "UpdateItem"]),
+        _on_index("CatalogLiving", tables.catalog, LIVING_INDEX),
+        _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "ConditionCheckItem"]),
+        _on_table("Follows", tables.follows, ["GetItem", "Query", "PutItem", "DeleteItem"]),
+        _on_index("FollowsDue", tables.follows, DUE_INDEX),
+        # Bells, sockets, subscriptions and their links.
+        _on_table("Sessions", tables.sessions, ["GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"]),
+        _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
+        _on_objects("SpillPayloads", bucket, ["PutObject"], SPILLED_OBJECTS),
+        _on_objects("PutStateObjects", bucket, ["PutObject"], *STATE_OBJECTS),
+        _list_objects(bucket),
+        *_use_key_through_tables(bucket, key),
+        *_use_key_through_bucket(bucket, key),
+        *_read_stream(tables.wal),
+        _on_queue("RelayQueue", queue, ["SendMessage", *POLL]),
         # By Lambda, in the name of the function.
         _on_queue("StreamDeadLetters", stream_dead_letters, ["SendMessage"]),
     ]

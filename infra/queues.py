@@ -1,5 +1,5 @@
-"""The queues of the sealer and the indexer. They belong to the data: messages wait for an application that is deployed
-again.
+"""The queues of the sealer, the indexer and the relay. They belong to the data: messages wait for an application that is
+deployed again.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from aws_cdk import Duration
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-# The timeouts of the two consumers, which also say how long a queue hides a message.
+# The timeouts of the consumers, which also say how long a queue hides a message.
 # A batch of the stream may name many logs, each of which is sealed in seconds.
 SEALER_TIMEOUT = Duration.minutes(5)
 # Plans for hundreds of logs, or publishes as many runs.
 INDEXER_TIMEOUT = Duration.minutes(5)
+# Visits begin within ten seconds, and each begins its last call within twenty.
+RELAY_TIMEOUT = Duration.minutes(1)
 # The longest that SQS keeps anything: time for a person to look.
 DEAD_LETTER_RETENTION = Duration.days(14)
 # Six times, as Lambda asks: a message must not reappear while a throttled invocation may still hold it.
@@ -33,11 +35,18 @@ class Queues(Construct):
         self.delay = self._queue("Delay", SEALER_TIMEOUT, self.delay_dead_letters)
         self.index_dead_letters = self._dead_letters("IndexDeadLetters")
         self.index = self._queue("Index", INDEXER_TIMEOUT, self.index_dead_letters)
+        self.relay_dead_letters = self._dead_letters("RelayDeadLetters")
+        self.relay_stream_dead_letters = self._dead_letters("RelayStreamDeadLetters")
+        self.relay = self._queue("Relay", RELAY_TIMEOUT, self.relay_dead_letters)
 
     @property
     def all(self) -> tuple[sqs.Queue, ...]:
         """Returns every queue, in the order of their declaration."""
-        return (self.delay_dead_letters, self.stream_dead_letters, self.delay, self.index_dead_letters, self.index)
+        return (
+            *(self.delay_dead_letters, self.stream_dead_letters, self.delay),
+            *(self.index_dead_letters, self.index),
+            *(self.relay_dead_letters, self.relay_stream_dead_letters, self.relay),
+        )
 
     def _queue(self, construct_id: str, consumer_timeout: Duration, dead_letters: sqs.Queue) -> sqs.Queue:
         return sqs.Queue(

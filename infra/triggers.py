@@ -1,9 +1,10 @@
-"""What triggers the sealer and the indexer: the WAL table's stream, queues, notifications of new manifests, job-state
-events, schedules.
+"""What triggers the sealer, the indexer and the relay: the WAL table's stream, queues, notifications of new manifests,
+job-state events, schedules.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsii
@@ -20,6 +21,9 @@ from constructs import Construct
 # look at each log once.
 STREAM_BATCH_ITEMS = 1_000
 STREAM_BATCH_WINDOW = Duration.seconds(5)
+# Followers are told at once. An invocation begins visits for a second: a batch is what that is enough for.
+RELAY_BATCH_ITEMS = 100
+RELAY_BATCH_WINDOW = Duration.seconds(0)
 # A log that fails goes to the delayed queue and its batch succeeds; only a broken function gets here.
 STREAM_RETRIES = 5
 # Seals are long: few messages, so that all of them fit into one invocation. The indexer looks once at each log of a batch.
@@ -47,7 +51,7 @@ class _DeadLetters:
 
 
 class WorkerTriggers(Construct):
-    """The triggers that sealer and indexer share: a queue and a daily audit. What fails ends in a dead-letter queue or
+    """The triggers that the workers share: a queue and a daily audit. What fails ends in a dead-letter queue or
     is repeated by the next scheduled run: nothing is dropped silently.
     """
 
@@ -93,6 +97,34 @@ class WorkerTriggers(Construct):
             targets=[targets.LambdaFunction(self._function, event=message, retry_attempts=0, max_event_age=interval)],
         )
 
+    def _stream(
+        self,
+        wal: dynamodb.ITable,
+        dead_letters: sqs.IQueue,
+        *,
+        filters: Sequence[Mapping[str, Any]],
+        batch_items: int,
+        window: Duration,
+        invocations_per_shard: int,
+    ) -> lambda_.EventSourceMapping:
+        """Creates the mapping of the WAL table's stream: entries that one of the filters lets through."""
+        # The plain mapping, not DynamoEventSource: that one also grants the whole key and `*`.
+        return lambda_.EventSourceMapping(
+            self,
+            "Stream",
+            target=self._function,
+            event_source_arn=wal.table_stream_arn,
+            # From the oldest event, so that nothing written while the mapping is made is missed.
+            starting_position=lambda_.StartingPosition.TRIM_HORIZON,
+            filters=[lambda_.FilterCriteria.filter(dict(one)) for one in filters],
+            batch_size=batch_items,
+            max_batching_window=window,
+            parallelization_factor=invocations_per_shard,
+            bisect_batch_on_error=True,
+            retry_attempts=STREAM_RETRIES,
+            on_failure=_DeadLetters(dead_letters),
+        )
+
 
 class SealerTriggers(WorkerTriggers):
     """The sealer's triggers: new entries, the delayed queue, a sweep and an audit."""
@@ -111,22 +143,14 @@ class SealerTriggers(WorkerTriggers):
     ) -> None:
         audits = "seal and purge what was missed, remove orphans"
         super().__init__(scope, construct_id, function, delay, queue_concurrency, audits)
-        # The plain mapping, not DynamoEventSource: that one also grants the whole key and `*`.
-        self.stream = lambda_.EventSourceMapping(
-            self,
-            "Stream",
-            target=function,
-            event_source_arn=wal.table_stream_arn,
-            # From the oldest event, so that nothing written while the mapping is made is missed.
-            starting_position=lambda_.StartingPosition.TRIM_HORIZON,
+        self.stream = self._stream(
+            wal,
+            stream_dead_letters,
             # Trims emit removes, which would wake the sealer for its own work.
-            filters=[lambda_.FilterCriteria.filter({"eventName": lambda_.FilterRule.is_equal("INSERT")})],
-            batch_size=STREAM_BATCH_ITEMS,
-            max_batching_window=STREAM_BATCH_WINDOW,
-            parallelization_factor=invocations_per_shard,
-            bisect_batch_on_error=True,
-            retry_attempts=STREAM_RETRIES,
-            on_failure=_DeadLetters(stream_dead_letters),
+            filters=[{"eventName": lambda_.FilterRule.is_equal("INSERT")}],
+            batch_items=STREAM_BATCH_ITEMS,
+            window=STREAM_BATCH_WINDOW,
+            invocations_per_shard=invocations_per_shard,
         )
         self.sweep = self._tick("Sweep", "expire what is due", SWEEP_INTERVAL)
         self.overdue = self._tick("Overdue", "purge what was missed", OVERDUE_INTERVAL, "overdue")
@@ -164,3 +188,34 @@ class IndexerTriggers(WorkerTriggers):
             targets=[targets.LambdaFunction(function, retry_attempts=2)],
         )
         self.tick = self._tick("Tick", "follow index jobs and start what is due", TICK_INTERVAL)
+
+
+class RelayTriggers(WorkerTriggers):
+    """The relay's triggers: new entries of followed logs, and creates; its queue, a sweep and an audit."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        function: lambda_.IFunction,
+        wal: dynamodb.ITable,
+        queue: sqs.IQueue,
+        stream_dead_letters: sqs.IQueue,
+        invocations_per_shard: int,
+        queue_concurrency: int,
+    ) -> None:
+        audits = "visit followers that were missed"
+        super().__init__(scope, construct_id, function, queue, queue_concurrency, audits)
+        # Lambda applies the filters before it calls: entries of a log that nobody follows start nothing.
+        inserted = {"eventName": lambda_.FilterRule.is_equal("INSERT")}
+        images = [{"relay": {"N": ["1"]}}, {"kind": {"S": ["create"]}}]
+        self.stream = self._stream(
+            wal,
+            stream_dead_letters,
+            filters=[{**inserted, "dynamodb": {"NewImage": image}} for image in images],
+            batch_items=RELAY_BATCH_ITEMS,
+            window=RELAY_BATCH_WINDOW,
+            invocations_per_shard=invocations_per_shard,
+        )
+        self.sweep = self._tick("Sweep", "ask again for visits whose messages were lost", SWEEP_INTERVAL)

@@ -37,6 +37,7 @@ _LATER_MS = 6 * 3_600_000  # rows of logs that failed are due as much later at m
 _JOB_RUNS = 10
 _RECENT = timedelta(minutes=10)
 _TABLES = ("wal", "catalog", "watermarks", "producers", "follows", "sessions", "jobs")
+_QUEUES = ("delay", "index", "relay")
 _CUSTOMER_KEY = ("aws:kms", "aws:kms:dsse")
 
 T = TypeVar("T")
@@ -117,7 +118,7 @@ class CloudDoctor:
         return found or BucketFacts(name, error=f"{name}: {error}")
 
     def _queues(self) -> Iterator[QueueFacts]:
-        own = {"delay": self._settings.delay_queue_url, "index": self._settings.index_queue_url}
+        own = {name: getattr(self._settings, f"{name}_queue_url") for name in _QUEUES}
         named = [(name, url, False) for name, url in own.items()]
         dead_letters = self._resources.dead_letters or dict(self._redriven(own))
         named += [(name, url, True) for name, url in dead_letters.items()]

@@ -23,6 +23,8 @@ _DEAD_LETTERS = {
     "delay dead letters": "DelayDeadLetterQueueUrl",
     "stream dead letters": "StreamDeadLetterQueueUrl",
     "index dead letters": "IndexDeadLetterQueueUrl",
+    "relay dead letters": "RelayDeadLetterQueueUrl",
+    "relay stream dead letters": "RelayStreamDeadLetterQueueUrl",
 }
 
 

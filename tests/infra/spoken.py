@@ -13,6 +13,7 @@ ROLES = {
     "streaming": "StreamingRole",
     "sealer": "SealerRole",
     "indexer": "IndexerRole",
+    "relay": "RelayRole",
     "webhook": "WebhookRole",
     "job": "SparkRole",
     "versions": "VersionsRole",
@@ -27,8 +28,8 @@ _NAMES = {
     r"DataKey[0-9A-F]{8}": "key",
     r"SparkApplication[0-9A-F]{8}": "application",
     r"SparkRole[0-9A-F]{8}": "role of jobs",
-    r"(?:Api|Streaming|Sealer|Indexer|Webhook|Versions)Log[0-9A-F]{8}": "log group",
-    r"(Api|Streaming|Sealer|Indexer|Webhook)Function[0-9A-F]{8}": "function {}",
+    r"(?:Api|Streaming|Sealer|Indexer|Relay|Webhook|Versions)Log[0-9A-F]{8}": "log group",
+    r"(Api|Streaming|Sealer|Indexer|Relay|Webhook)Function[0-9A-F]{8}": "function {}",
 }
 _LOG = "logs/" + "?" * 32
 

@@ -33,8 +33,9 @@ def test_the_sealer_ships_arrow_and_no_web_framework() -> None:
     assert not names & (NEVER_SHIPPED | {"fastapi", "mangum"})
 
 
-def test_the_indexer_ships_neither_arrow_nor_spark_nor_the_web_framework() -> None:
-    names = _names("indexer")
+@pytest.mark.parametrize("artifact", ["indexer", "relay"])
+def test_indexer_and_relay_ship_neither_arrow_nor_spark_nor_the_web_framework(artifact: str) -> None:
+    names = _names(artifact)
     assert {"pynamodb", "jsonschema-rs"} <= names
     assert not names & (NEVER_SHIPPED | {"fastapi", "mangum", "pyarrow", "numpy"})
 
@@ -49,7 +50,8 @@ def test_dependencies_are_locked_by_hash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("artifact", "other"), [("api", "sealer"), ("sealer", "api"), ("indexer", "sealer"), ("webhook", "api")]
+    ("artifact", "other"),
+    [("api", "sealer"), ("sealer", "api"), ("indexer", "sealer"), ("relay", "api"), ("webhook", "api")],
 )
 def test_an_artifact_holds_the_library_and_one_function(tmp_path: Path, artifact: str, other: str) -> None:
     copy_sources(artifact=artifact, target=tmp_path)
@@ -91,7 +93,7 @@ def test_functions_run_on_what_they_were_built_for() -> None:
     assert {(one["Runtime"], *one["Architectures"]) for one in functions} == {("python3.12", "x86_64")}
 
 
-@pytest.mark.parametrize("artifact", ["api", "sealer", "indexer", "webhook"])
+@pytest.mark.parametrize("artifact", ["api", "sealer", "indexer", "relay", "webhook"])
 def test_a_function_imports_only_what_it_ships(artifact: str) -> None:
     shipped = {name.replace("_", "-") for name in _names(artifact)} | {"headrace"}
     missing = sorted(

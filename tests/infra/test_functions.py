@@ -20,8 +20,17 @@ STORES = {
     "HEADRACE_BUCKET": "DataBucket",
 }
 OWN = {
-    "api": {"HEADRACE_API_KEYS_SECRET": "AdminKeySecret", "HEADRACE_SIGNING_KEYS_SECRET": "SigningKeySecret"},
-    "streaming": {"HEADRACE_API_KEYS_SECRET": "AdminKeySecret", "HEADRACE_SIGNING_KEYS_SECRET": "SigningKeySecret"},
+    "api": {
+        "HEADRACE_API_KEYS_SECRET": "AdminKeySecret",
+        "HEADRACE_SIGNING_KEYS_SECRET": "SigningKeySecret",
+        "HEADRACE_RELAY_QUEUE_URL": "QueuesRelay",
+    },
+    "streaming": {
+        "HEADRACE_API_KEYS_SECRET": "AdminKeySecret",
+        "HEADRACE_SIGNING_KEYS_SECRET": "SigningKeySecret",
+        "HEADRACE_RELAY_QUEUE_URL": "QueuesRelay",
+    },
+    "relay": {"HEADRACE_RELAY_QUEUE_URL": "QueuesRelay"},
     "sealer": {"HEADRACE_DELAY_QUEUE_URL": "QueuesDelayE"},
     "indexer": {
         "HEADRACE_JOBS_TABLE": "TablesJobs",
@@ -115,7 +124,7 @@ def test_functions_are_python_on_arm_with_a_whole_vcpu(resources: Resources, fun
 
 def test_logs_end_and_belong_to_the_stack(resources: Resources) -> None:
     groups = resources.of("Logs::LogGroup")
-    assert len(groups) == 7
+    assert len(groups) == 8
     for group in groups.values():
         assert group["Properties"]["RetentionInDays"] == 90
         assert group["DeletionPolicy"] == "Delete"

@@ -15,7 +15,7 @@ from tests.infra.resources import Resources
 from tests.infra.spoken import rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "permissions.md"
-FUNCTIONS = ("api", "streaming", "sealer", "indexer")
+FUNCTIONS = ("api", "streaming", "sealer", "indexer", "relay")
 MERGED = f"L/segments/{'?' * 12}-m{'?' * 13}-*"
 DATA_SERVICES = {"dynamodb", "s3", "kms", "sqs", "secretsmanager", "logs"}
 JOB_SERVICES = {"emr-serverless", "iam"}
@@ -130,6 +130,24 @@ def test_the_sealer_changes_items_but_no_table_and_has_no_scan(resources: Resour
     }
 
 
+def test_the_relay_appends_and_tells_and_deletes_no_object(resources: Resources) -> None:
+    assert _by_table(resources, "relay") == {
+        "Wal": {
+            *("Query", "PutItem", "DeleteItem"),
+            *("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams"),
+        },
+        "Catalog": {"GetItem", "UpdateItem", "Query"},
+        "Watermarks": {"GetItem", "UpdateItem", "ConditionCheckItem"},
+        "Follows": {"GetItem", "Query", "PutItem", "DeleteItem"},
+        "Sessions": {"GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"},
+    }
+    assert _by_pattern(resources.allowed("relay", "s3")) == {
+        "s3:GetObject": {"L/*"},
+        "s3:PutObject": {"L/wal/*", "L/dead/*", "L/snapshots/*"},
+        "s3:ListBucket": {""},
+    }
+
+
 def test_the_indexer_changes_indexes_and_puts_merged_segments_in_the_place_of_small_ones(
     resources: Resources,
 ) -> None:
@@ -200,11 +218,26 @@ def test_the_key_is_used_through_one_store_at_a_time(resources: Resources, funct
     assert through.get("secretsmanager", {"kms:Decrypt"}) == {"kms:Decrypt"}
 
 
-def test_only_the_api_reads_the_keys_and_only_the_sealer_the_queue(resources: Resources) -> None:
+def test_only_the_api_reads_the_keys_and_each_worker_its_own_queue(resources: Resources) -> None:
     assert set(resources.allowed("api", "secretsmanager")) == {"secretsmanager:GetSecretValue"}
-    assert not resources.allowed("api", "sqs")
     assert not resources.allowed("sealer", "secretsmanager")
-    assert "sqs:SendMessage" in resources.allowed("sealer", "sqs")
+
+    def queues(function: str, action: str) -> set[str]:
+        return {
+            re.findall(r"Queues(\w+?)[0-9A-F]{8}", target)[0]
+            for target in resources.allowed(function, "sqs").get(f"sqs:{action}", ())
+        }
+
+    assert set(resources.allowed("api", "sqs")) == {"sqs:SendMessage"}
+    assert queues("api", "SendMessage") == {"Relay"}
+    assert queues("sealer", "SendMessage") == {"Delay", "StreamDeadLetters"}
+    assert queues("relay", "SendMessage") == {"Relay", "RelayStreamDeadLetters"}
+    received = {function: queues(function, "ReceiveMessage") for function in FUNCTIONS}
+    assert {function: names for function, names in received.items() if names} == {
+        "sealer": {"Delay"},
+        "indexer": {"Index"},
+        "relay": {"Relay"},
+    }
 
 
 def test_the_function_that_posts_webhooks_may_write_its_log_and_nothing_else(resources: Resources) -> None:
@@ -225,7 +258,7 @@ def test_the_page_on_permissions_has_each_statement_as_it_is(resources: Resource
     lines = [
         line
         for line in PAGE.read_text().splitlines()
-        if re.match(r"\| (api|streaming|sealer|indexer|webhook|job|versions|canary) \|", line)
+        if re.match(r"\| (api|streaming|sealer|indexer|relay|webhook|job|versions|canary) \|", line)
     ]
     said = [tuple(cell.strip() for cell in line.strip("|").split(" | ")) for line in lines]
     assert [row[:4] for row in said] == [

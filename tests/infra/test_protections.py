@@ -92,7 +92,7 @@ def test_every_trigger_ends_in_dead_letters_or_in_the_next_tick(deployed: Resour
     kept = {key for key in deployed.of("SQS::Queue") if "DeadLetters" in key}
     assert dead_letters == kept
     scheduled = [one for one in deployed.of("Events::Rule").values() if "ScheduleExpression" in one["Properties"]]
-    assert len(scheduled) == 6
+    assert len(scheduled) == 8
     assert all(rule["Properties"]["State"] == "ENABLED" for rule in scheduled)
 
 

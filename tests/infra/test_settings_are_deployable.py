@@ -15,7 +15,7 @@ from tests.infra.resources import Resources
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FUNCTIONS = ("api", "streaming", "sealer", "indexer")
+FUNCTIONS = ("api", "streaming", "sealer", "indexer", "relay")
 # What no operator sets on a deployment, each with the reason.
 NOT_DEPLOYED = {
     "HEADRACE_ALLOW_INSECURE_NO_AUTH": "a deployment always has keys",

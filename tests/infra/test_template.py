@@ -29,6 +29,9 @@ EMULATED_OUTPUTS = {
     "StreamDeadLetterQueueUrl",
     "IndexQueueUrl",
     "IndexDeadLetterQueueUrl",
+    "RelayQueueUrl",
+    "RelayDeadLetterQueueUrl",
+    "RelayStreamDeadLetterQueueUrl",
     "WalStreamArn",
 }
 
@@ -43,9 +46,10 @@ def test_the_emulator_finds_what_it_reads(resources: Resources) -> None:
 
 
 def test_each_artifact_is_shipped_once_and_the_two_doors_share_one(resources: Resources) -> None:
-    keys = {name: resources.function(name)["Code"]["S3Key"] for name in ("api", "streaming", "sealer", "indexer")}
+    names = ("api", "streaming", "sealer", "indexer", "relay")
+    keys = {name: resources.function(name)["Code"]["S3Key"] for name in names}
     assert keys["api"] == keys["streaming"]
-    assert len(set(keys.values())) == 3
+    assert len(set(keys.values())) == 4
 
 
 def test_what_outlives_the_application_is_in_a_stack_of_its_own() -> None:

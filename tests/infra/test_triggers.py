@@ -1,12 +1,21 @@
-"""The sealer hears of every insert, and work that nobody could do is kept where a person finds it."""
+"""The sealer hears of every insert, the relay of what is followed; what nobody could do is kept where a person finds it."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
 from headrace.objects.keys import manifest
+from headrace.wal.entry import entry_item
+from headrace.wal.state import LogState
+from local.lambda_events import matches_any
 from tests.infra.resources import Resources
+from tests.support.builders import first_entry
+
+WORKERS = ("Sealer", "Relay")
 
 TWO_WEEKS_S = 14 * 24 * 3600
 
@@ -16,38 +25,58 @@ def test_the_stream_mapping_wakes_on_inserts_only(resources: Resources) -> None:
     assert json.loads(pattern["Pattern"]) == {"eventName": ["INSERT"]}
 
 
-def test_the_stream_mapping_misses_nothing_and_does_not_retry_for_ever(resources: Resources) -> None:
-    mapping = _stream_mapping(resources)
+def test_lambda_drops_what_nobody_follows_before_it_calls_the_relay(resources: Resources) -> None:
+    filters = _stream_mapping(resources, "Relay")["FilterCriteria"]["Filters"]
+    patterns = [json.loads(one["Pattern"]) for one in filters]
+    for kind in ("create", "append", "delete", "expire"):
+        for state in (LogState(), LogState(followers=1)):
+            item = entry_item(replace(first_entry("0" * 32), kind=kind, state=state))
+            inserted = {"eventName": "INSERT", "dynamodb": {"NewImage": item}}
+            assert matches_any(patterns, inserted) == (kind == "create" or bool(state.followers))
+    assert not matches_any(patterns, {"eventName": "REMOVE", "dynamodb": {}})
+
+
+def test_the_relay_is_told_at_once(resources: Resources) -> None:
+    mapping = _stream_mapping(resources, "Relay")
+    assert mapping["MaximumBatchingWindowInSeconds"] == 0
+    assert (mapping["BatchSize"], mapping["ParallelizationFactor"]) == (100, 10)
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+def test_the_stream_mapping_misses_nothing_and_does_not_retry_for_ever(resources: Resources, worker: str) -> None:
+    mapping = _stream_mapping(resources, worker)
     assert mapping["StartingPosition"] == "TRIM_HORIZON"
     assert mapping["BisectBatchOnFunctionError"] is True
     assert 0 < mapping["MaximumRetryAttempts"] < 100
 
 
-def test_a_stream_batch_that_fails_ends_in_a_dead_letter_queue(resources: Resources) -> None:
-    destination = _stream_mapping(resources)["DestinationConfig"]["OnFailure"]["Destination"]
+@pytest.mark.parametrize("worker", WORKERS)
+def test_a_stream_batch_that_fails_ends_in_a_dead_letter_queue(resources: Resources, worker: str) -> None:
+    destination = _stream_mapping(resources, worker)["DestinationConfig"]["OnFailure"]["Destination"]
     queue = destination["Fn::GetAtt"][0]
     assert resources.by_id[queue]["Properties"]["MessageRetentionPeriod"] == TWO_WEEKS_S
-    assert json.dumps(destination) in resources.allowed("sealer", "sqs")["sqs:SendMessage"]
+    assert json.dumps(destination) in resources.allowed(worker.lower(), "sqs")["sqs:SendMessage"]
 
 
-def test_a_message_that_fails_ends_in_a_dead_letter_queue(resources: Resources) -> None:
-    _, delay = resources.one("SQS::Queue", "QueuesDelayE")
-    redrive = delay["RedrivePolicy"]
+@pytest.mark.parametrize("worker", WORKERS)
+def test_a_message_that_fails_ends_in_a_dead_letter_queue(resources: Resources, worker: str) -> None:
+    redrive = _queue(resources, worker)["RedrivePolicy"]
     dead_letters = redrive["deadLetterTargetArn"]["Fn::GetAtt"][0]
     assert redrive["maxReceiveCount"] == 5
     assert resources.by_id[dead_letters]["Properties"]["MessageRetentionPeriod"] == TWO_WEEKS_S
-    assert (
-        dead_letters != _stream_mapping(resources)["DestinationConfig"]["OnFailure"]["Destination"]["Fn::GetAtt"][0]
-    )
+    of_stream = _stream_mapping(resources, worker)["DestinationConfig"]["OnFailure"]["Destination"]
+    assert dead_letters != of_stream["Fn::GetAtt"][0]
 
 
-def test_one_failed_message_does_not_repeat_its_batch(resources: Resources) -> None:
-    assert _queue_mapping(resources)["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+@pytest.mark.parametrize("worker", WORKERS)
+def test_one_failed_message_does_not_repeat_its_batch(resources: Resources, worker: str) -> None:
+    mapping = resources.one("Lambda::EventSourceMapping", f"{worker}TriggersQueue")[1]
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
 
 
-def test_a_message_stays_hidden_while_the_sealer_may_still_hold_it(resources: Resources) -> None:
-    _, delay = resources.one("SQS::Queue", "QueuesDelayE")
-    assert delay["VisibilityTimeout"] >= 6 * resources.function("sealer")["Timeout"]
+@pytest.mark.parametrize("worker", WORKERS)
+def test_a_message_stays_hidden_while_a_worker_may_still_hold_it(resources: Resources, worker: str) -> None:
+    assert _queue(resources, worker)["VisibilityTimeout"] >= 6 * resources.function(worker.lower())["Timeout"]
 
 
 def test_queues_are_encrypted_and_refuse_plain_http(resources: Resources) -> None:
@@ -62,12 +91,13 @@ def test_queues_are_encrypted_and_refuse_plain_http(resources: Resources) -> Non
     assert guarded == set(queues)
 
 
-def test_the_sweep_runs_every_minute(resources: Resources) -> None:
-    _, rule = resources.one("Events::Rule", "Sweep")
+@pytest.mark.parametrize("worker", WORKERS)
+def test_the_sweep_runs_every_minute(resources: Resources, worker: str) -> None:
+    _, rule = resources.one("Events::Rule", f"{worker}TriggersSweep")
     assert rule["ScheduleExpression"] == "rate(1 minute)"
     assert rule["State"] == "ENABLED"
     (target,) = rule["Targets"]
-    assert resources.called(target["Arn"]) == resources.function("sealer")
+    assert resources.called(target["Arn"]) == resources.function(worker.lower())
 
 
 def test_what_is_to_be_purged_is_looked_for_every_hour(resources: Resources) -> None:
@@ -78,24 +108,25 @@ def test_what_is_to_be_purged_is_looked_for_every_hour(resources: Resources) -> 
     assert resources.called(target["Arn"]) == resources.function("sealer")
 
 
-def test_the_audit_runs_every_day_with_its_own_message(resources: Resources) -> None:
-    _, rule = resources.one("Events::Rule", "SealerTriggersAudit")
+@pytest.mark.parametrize("worker", WORKERS)
+def test_the_audit_runs_every_day_with_its_own_message(resources: Resources, worker: str) -> None:
+    _, rule = resources.one("Events::Rule", f"{worker}TriggersAudit")
     assert rule["ScheduleExpression"] == "rate(1 day)"
     assert rule["State"] == "ENABLED"
     (target,) = rule["Targets"]
     assert target["Input"] == '{"verb":"audit"}'
-    assert resources.called(target["Arn"]) == resources.function("sealer")
+    assert resources.called(target["Arn"]) == resources.function(worker.lower())
 
 
-def test_stream_and_delayed_queue_call_the_sealer_and_the_index_queue_the_indexer(resources: Resources) -> None:
+def test_stream_and_queues_call_the_function_that_they_are_for(resources: Resources) -> None:
     called = {
         key: resources.called(m["Properties"]["FunctionName"])["Handler"]
         for key, m in resources.of("Lambda::EventSourceMapping").items()
     }
     assert {key.partition("Triggers")[0].lower(): handler for key, handler in called.items()} == {
-        name: f"functions.{name}.handler.handler" for name in ("sealer", "indexer")
+        name: f"functions.{name}.handler.handler" for name in ("sealer", "indexer", "relay")
     }
-    assert len(called) == 3
+    assert len(called) == 5
 
 
 def test_the_bucket_tells_the_index_queue_of_what_may_be_a_manifest(resources: Resources) -> None:
@@ -169,9 +200,12 @@ def _index_queue(resources: Resources) -> tuple[str, dict[str, Any]]:
     return key, queue
 
 
-def _stream_mapping(resources: Resources) -> dict[str, Any]:
-    return resources.one("Lambda::EventSourceMapping", "Stream")[1]
+def _stream_mapping(resources: Resources, worker: str = "Sealer") -> dict[str, Any]:
+    return resources.one("Lambda::EventSourceMapping", f"{worker}TriggersStream")[1]
 
 
-def _queue_mapping(resources: Resources) -> dict[str, Any]:
-    return resources.one("Lambda::EventSourceMapping", "SealerTriggersQueue")[1]
+def _queue(resources: Resources, worker: str) -> dict[str, Any]:
+    """Returns the queue that a worker receives from."""
+    source = resources.one("Lambda::EventSourceMapping", f"{worker}TriggersQueue")[1]["EventSourceArn"]
+    found: dict[str, Any] = resources.by_id[source["Fn::GetAtt"][0]]["Properties"]
+    return found

@@ -19,7 +19,7 @@ from tests.infra.resources import Resources
 from tests.infra.synths import synthesize
 
 Synth = Callable[..., Resources]
-FUNCTIONS = ("api", "streaming", "sealer", "indexer", "webhook")
+FUNCTIONS = ("api", "streaming", "sealer", "indexer", "relay", "webhook")
 CALLERS = {
     "Events::Rule": "Targets",
     "Lambda::EventSourceMapping": "FunctionName",
@@ -75,7 +75,8 @@ def test_how_often_lambda_repeats_a_run_is_said_of_the_alias(resources: Resource
         resources.called(one["Properties"]["Qualifier"])["Handler"]: one["Properties"]["MaximumRetryAttempts"]
         for one in resources.of("Lambda::EventInvokeConfig").values()
     }
-    assert configured == {"functions.sealer.handler.handler": 0, "functions.indexer.handler.handler": 2}
+    repeats = {"sealer": 0, "indexer": 2, "relay": 0}
+    assert configured == {f"functions.{name}.handler.handler": most for name, most in repeats.items()}
 
 
 def test_production_shifts_its_doors_by_a_canary_that_alarms_end(resources: Resources) -> None:
@@ -104,7 +105,7 @@ def test_production_shifts_its_doors_by_a_canary_that_alarms_end(resources: Reso
         assert properties["EvaluationPeriods"] < PROD.canary_minutes, "it would come too late"
 
 
-def test_sealer_and_indexer_move_when_the_canary_is_over(resources: Resources) -> None:
+def test_workers_move_when_the_canary_is_over(resources: Resources) -> None:
     doors = {name for name in resources.of("Lambda::Alias") if name.startswith(("Api", "Streaming"))}
     for name, alias in resources.of("Lambda::Alias").items():
         assert doors <= {*alias.get("DependsOn", ()), *doors} and (name in doors or doors <= {*alias["DependsOn"]})

@@ -47,11 +47,14 @@ def test_the_committed_template_deploys_with_every_name_and_trigger() -> None:
     with emulated_cloud() as cloud:
         assert set(SETTING_OF_OUTPUT) <= set(cloud.deployment.outputs)
         assert set(SETTING_OF_OUTPUT.values()) <= set(cloud.environment)
-        (stream,) = cloud.deployment.streams
-        assert stream.stream_arn == cloud.deployment.outputs["WalStreamArn"]
-        assert cloud.deployment.functions[stream.function].handler == "functions.sealer.handler.handler"
+        streams = {cloud.deployment.functions[stream.function].handler: stream for stream in cloud.deployment.streams}
+        assert {stream.stream_arn for stream in streams.values()} == {cloud.deployment.outputs["WalStreamArn"]}
+        assert {handler: stream.prompt for handler, stream in streams.items()} == {
+            "functions.sealer.handler.handler": False,
+            "functions.relay.handler.handler": True,
+        }
         handlers = {cloud.deployment.functions[queue.function].handler for queue in cloud.deployment.queues}
-        assert handlers == {f"functions.{name}.handler.handler" for name in ("sealer", "indexer")}
+        assert handlers == {f"functions.{name}.handler.handler" for name in ("sealer", "indexer", "relay")}
         (event,) = cloud.deployment.events
         assert cloud.deployment.functions[event.function].handler == "functions.indexer.handler.handler"
         assert event.pattern["detail"]["applicationId"] == [cloud.environment["HEADRACE_SPARK_APPLICATION"]]
