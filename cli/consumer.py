@@ -265,12 +265,18 @@ async def open_consumer(connection: Connection, name: str, wakes: str | None = N
 
 @dataclass
 class Holding:
-    """A claim in hand. `ended`: the server has been told that it is over, or has said so."""
+    """A claim in hand.
+
+    Attributes:
+        owed: an offset up to which all is done, and not acknowledged yet.
+        ended: whether the server has been told that it is over, or has said so.
+    """
 
     consumer: Consumer
     stream: str
     claim: Claim
     lease: Lease
+    owed: str = ""
     ended: bool = False
 
     def __post_init__(self) -> None:
@@ -312,15 +318,20 @@ class Holding:
             answer = await self._tell("ack", body)
             self.lease = Lease(self.claim.lease_s, asked_s)
             self.ended = done
+            self.owed = "" if offset else self.owed
         return document(answer, "ack").get("next_wake") is True
 
     async def release(self) -> None:
-        """Gives the claim back, so that another worker may have it at once; if that fails, its lease ends by itself."""
+        """Acknowledges what is done, and gives the claim back, so that another worker may have it at once. If that fails,
+        the lease ends by itself.
+        """
         body = {"wake_id": self.claim.wake_id, "generation": self.claim.generation}
-        self.ended = True
-        with suppress(Lost, CliError, asyncio.CancelledError):
+        with suppress(Lost, CliError, TimeoutError):
             async with asyncio.timeout(self.lease.timeout_s):
+                if self.owed:
+                    await self.ack(self.owed)
                 await self._tell("release", body)
+        self.ended = True
 
     async def _tell(self, verb: str, body: Mapping[str, object]) -> httpx.Response:
         """Sends an ack or release until it is answered, or the lease has ended."""

@@ -34,9 +34,9 @@ async def follow_as(consumer: Consumer, target: Target, start: str, lease_ms: in
             read = partial(consumer.read, target, offset, live=live, cursor=cursor)
             page, content_type = await consumer.patiently(read)
             show(page, offset, content_type)
-            moved = page.next_offset if page.next_offset != offset else ""
-            if moved or page.closed:
-                await held.ack(moved, done=page.closed)
+            held.owed = page.next_offset if page.next_offset != offset else ""
+            if held.owed or page.closed:
+                await held.ack(held.owed, done=page.closed)
             if page.closed:
                 return
             live = live or page.up_to_date

@@ -26,6 +26,7 @@ from cli.options import Target
 from cli.output import LINE_BREAKS
 from cli.pages import Page, elements, is_json
 from cli.queue_client import TryLater
+from cli.subscriptions import consumer_id
 
 RECHECK_S = 60.0
 """How long a stream that nobody woke is left alone, less up to half of it at random."""
@@ -129,7 +130,7 @@ class StreamWorker:
 
     def __post_init__(self) -> None:
         self._slots = asyncio.Semaphore(self.plan.concurrency)
-        self._known = set[str]()
+        self._by_id = dict[str, str]()  # the known streams, by the ids of their subscriptions
         self._heard = dict[str, int]()  # the generation of the newest wake of each stream
         self._stopping = asyncio.Event()
         self._ending = asyncio.Event()
@@ -186,17 +187,17 @@ class StreamWorker:
     async def _discover(self) -> None:
         """Takes the streams in that the pattern covers and that were not known."""
         for name in await self.consumer.patiently(partial(self.consumer.find, self.pattern)):
-            if name not in self._known:
+            id_ = consumer_id(self.consumer.name, name)
+            if id_ not in self._by_id:
                 await self.consumer.patiently(
                     partial(self.consumer.subscribe, name, lease_ms=self.plan.lease_ms, start=self.plan.start)
                 )
-                self._known.add(name)
+                self._by_id[id_] = name
                 self.report("found", stream=name)
                 self._schedule(name, 0.0)
 
     async def _listen(self, offset: str) -> None:
         """Reads the wake stream, and calls the streams up that it names."""
-        lead = f"{self.consumer.name}/"
         cursor: str | None = None
         while True:
             began = now_s()
@@ -212,8 +213,8 @@ class StreamWorker:
                 continue
             for record in elements(page.body):
                 id_, generation = wake_of(record) or ("", 0)
-                stream = id_.removeprefix(lead)
-                if stream in self._known and id_.startswith(lead):
+                stream = self._by_id.get(id_)
+                if stream is not None:
                     self._heard[stream] = generation
                     if stream not in self.active.values():
                         self._schedule(stream, 0.0)
@@ -277,7 +278,7 @@ class StreamWorker:
         except Refused as refused:
             if refused.status not in GONE:
                 raise
-            self._known.discard(stream)  # it is taken in again once it is there again
+            del self._by_id[consumer_id(self.consumer.name, stream)]  # it is taken in again once it is there again
             self.report("gone", stream=stream, reason=refused.message)
             return
         # A wake that came while the stream was in hand is of what the claim did not see.
@@ -297,10 +298,11 @@ class StreamWorker:
             for batch in batches(held.stream, offset, page, content_type, self.plan.batch_records):
                 if not await self._succeed(batch):
                     return True  # the worker stops; the claim is released, so that another one goes on
+            held.owed = page.next_offset if page.next_offset != offset else ""
             offset = page.next_offset
             if page.up_to_date or page.closed:
-                return await held.ack("" if offset == held.claim.offset else offset, done=True)
-            await held.ack(offset)
+                return await held.ack(held.owed, done=True)
+            await held.ack(held.owed)
         return True
 
     async def _succeed(self, batch: Batch) -> bool:

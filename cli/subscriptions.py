@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from urllib.parse import unquote
 
 from cli.errors import BadInput
@@ -11,7 +13,9 @@ ROOT = f"{STREAM_ROOT}__ds/subscriptions/"
 WAKES = "__wakes/"
 """Where the wake streams of named consumers are. No pattern of `headrace work` covers them."""
 LEASE_MS = (1000, 600_000)
+MAX_ID_BYTES = 256
 MAX_NAME_BYTES = 128
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def subscription(base: str, subscription_id: str) -> Target:
@@ -22,21 +26,34 @@ def subscription(base: str, subscription_id: str) -> Target:
 
 
 def consumer_id(name: str, stream: str) -> str:
-    """Returns the id of the subscription that keeps where the consumer `name` is in a stream. Raises BadInput if the name
-    is none: it has a slash, which ends it in the id, or is too long.
+    """Returns the id of the subscription that keeps where the consumer `name` is in a stream: `NAME/STREAM`, or a digest in
+    place of a stream's name that no id can hold.
+
+    Raises:
+        BadInput: the name has a slash, which ends it in the id, or is too long; or no subscription can name the stream.
     """
-    if not name or "/" in name or len(name.encode(errors="replace")) > MAX_NAME_BYTES:
+    if not name or "/" in name or len(name.encode(errors="replace")) > MAX_NAME_BYTES or _CONTROL.search(name):
         raise BadInput(
             f"--as {name!r}: not a name", f"1 to {MAX_NAME_BYTES} bytes without a slash, like the name of a service"
         )
-    return f"{name}/{stream}"
+    if stream.strip("/") != stream:
+        raise BadInput(f"{stream}: a name with a slash at its end is out of reach of --as", "read it without --as")
+    plain = f"{name}/{stream}"
+    if len(plain.encode(errors="replace")) <= MAX_ID_BYTES and not _CONTROL.search(plain):
+        return plain
+    return f"{name}/sha256:{hashlib.sha256(stream.encode(errors='surrogatepass')).hexdigest()}"
 
 
 def is_covered(pattern: str, stream: str) -> bool:
     """Returns whether a pattern covers a stream: by whole segments between slashes, `*` is one and `**` any number; percent
-    escapes stand for what they encode. Wake streams of named consumers are never covered.
+    escapes stand for what they encode. Wake streams of named consumers are never covered, nor is a name that no
+    subscription can have: with a slash at an end.
     """
-    return not stream.startswith(WAKES) and _is_match(pattern.split("/"), stream.split("/"))
+    return (
+        not stream.startswith(WAKES)
+        and stream == stream.strip("/")
+        and _is_match(pattern.split("/"), stream.split("/"))
+    )
 
 
 def _is_match(pattern: list[str], path: list[str]) -> bool:

@@ -124,7 +124,9 @@ class Links:
                     is_late = (
                         created is not None and sub.linked == 1 and created.created_ms > sub.created_ms - _LAG_MS
                     )
-                    if not is_late:  # or its data would never be told of: it came with the subscription
+                    is_from_start = sub.from_start and (not is_explicit or path in sub.config.streams)
+                    # What came with the subscription would never be told of if it was linked at its tail.
+                    if not is_late and not is_from_start:
                         link = replace(link, acked_offset=head.next_offset)
             if self._rows.put_link(sub.id, link, row):
                 return

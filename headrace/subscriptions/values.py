@@ -85,6 +85,7 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
         tokens: of the newest wakes, newest last.
         linked: how far the streams that existed at its creation are linked: 0 not all yet, 1 all that the listing of names
             had then, 2 also those that it had later. The listing lags.
+        from_start: whether those streams are linked at their beginning, instead of their tails.
         is_deleted: whether this is what is left of a deleted subscription.
     """
 
@@ -95,6 +96,7 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
     wake: Wake | None = None
     tokens: tuple[Token, ...] = ()
     linked: Literal[0, 1, 2] = 0
+    from_start: bool = False
     is_deleted: bool = False
 
     @property

@@ -73,22 +73,27 @@ class Subscriptions:
 
     # Subscriptions.
 
-    def put(self, id_: str, config: Config) -> Shown:
+    def put(self, id_: str, config: Config, *, from_start: bool = False) -> Shown:
         """Creates a subscription; returns the one that exists if its configuration is the same. Existing streams are linked
-        at their tails before it answers.
+        before it answers.
+
+        Args:
+            from_start: whether a new one begins at the beginning of those streams; else at their tails.
 
         Raises:
             SubscriptionExists: it has another configuration.
             InvalidSubscription: too many streams match.
         """
         with self._desk.streams.in_time():
-            row, is_new = self._create(id_, config)
+            row, is_new = self._create(id_, config, from_start)
             if row.sub.linked == 0:
                 self.wakes.finish_linking(row)
+            if is_new and from_start:
+                self.wakes.open_next(id_)
             shown = self._rows.get(id_) or row
             return Shown(shown.sub, self._links(id_), is_new)
 
-    def _create(self, id_: str, config: Config) -> tuple[Row, bool]:
+    def _create(self, id_: str, config: Config, from_start: bool = False) -> tuple[Row, bool]:
         is_checked = False
         for _ in self._desk.tries("others keep changing this subscription"):
             row = self._rows.get(id_)
@@ -105,7 +110,8 @@ class Subscriptions:
                 self._rows.put_interest(beginning, id_)
             now_ms = self._desk.now_ms()
             self._desk.arm(id_, now_ms + SECOND_LOOK_MS)
-            sub = Subscription(id_, config, now_ms, row.sub.generation if row is not None else 0)
+            generation = row.sub.generation if row is not None else 0
+            sub = Subscription(id_, config, now_ms, generation, from_start=from_start)
             if self._rows.put(row, sub):
                 created = self._rows.get(id_)
                 if created is not None and not created.sub.is_deleted:

@@ -15,7 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from cli.subscriptions import is_covered, literal_prefix
+from cli.errors import BadInput
+from cli.subscriptions import consumer_id, is_covered, literal_prefix
 from tests.cli.conftest import Shell
 from tests.cli.fake_server import FakeServer, Stream, answer_lost, status
 from tests.cli.fake_subscriptions import FakeSubscriptions, refusal
@@ -293,6 +294,15 @@ def test_what_can_not_work_is_told_before(
     assert result.exit_code == code and result.stderr.startswith("error: ")
 
 
+def test_an_id_holds_the_name_of_any_stream_that_can_be_named() -> None:
+    assert consumer_id("me", "orders/eu") == "me/orders/eu"
+    long = [consumer_id("n" * 128, "x" * length) for length in (127, 128, 1024)] + [consumer_id("me", "a\nb")]
+    assert [len(id_) for id_ in long] == [256, 200, 200, 74] and len(set(long)) == 4
+    for name, stream in (("", "a"), ("a/b", "c"), ("n" * 129, "a"), ("a\n", "b"), ("a", "/b"), ("a", "b/")):
+        with pytest.raises(BadInput):
+            consumer_id(name, stream)
+
+
 @pytest.mark.parametrize(
     ("pattern", "covered", "others"),
     [
@@ -302,7 +312,7 @@ def test_what_can_not_work_is_told_before(
         ("a/**", ["a", "a/b", "a/b/c"], ["ab", "b/a"]),
         ("**/log", ["log", "a/log", "a/b/log"], ["a/log/b"]),
         ("a/**/z/*", ["a/z/1", "a/b/z/1", "a/z/z/1"], ["a/z", "a/b/c"]),
-        ("**", ["a", "a/b"], ["__wakes/me"]),
+        ("**", ["a", "a/b"], ["__wakes/me", "/a", "a/"]),
         ("a/b*", ["a/b*"], ["a/bc"]),
     ],
 )

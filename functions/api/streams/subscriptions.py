@@ -71,6 +71,7 @@ class _Asked(msgspec.Struct):
     wake_stream: str | None = None
     lease_ttl_ms: int = 30_000
     description: str | None = None
+    start_offset: Literal["-1", "now"] = "now"
 
 
 class _Streams(msgspec.Struct):
@@ -161,9 +162,11 @@ class _Calls:
     # Subscriptions.
 
     async def _put(self, request: Request, id_: str) -> Response:
-        config = self._config(await _body(request, _Asked))
+        asked = await _body(request, _Asked)
+        config = self._config(asked)
         _allow(request)(config, config.streams)
-        shown = await run(self._context.subscriptions().put, id_, config)
+        from_start = asked.start_offset == "-1"
+        shown = await run(self._context.subscriptions().put, id_, config, from_start=from_start)
         return _json(await run(self._document, shown), 201 if shown.is_new else 200)
 
     async def _show(self, request: Request, id_: str) -> Response:

@@ -46,6 +46,26 @@ def test_existing_streams_are_linked_at_their_tails_and_nothing_is_pending(world
         world.claim()
 
 
+def test_a_new_subscription_may_begin_at_the_beginning(world: World) -> None:
+    world.create("orders/1", {"n": 1})
+    world.create("named", {"n": 1})
+    config = replace(PULL, streams=("absent", "named"))
+    assert world.subs.put("s", config, from_start=True).is_new
+    assert {path: link.acked_offset for path, link in world.links().items()} == {
+        "absent": "-1", "named": "-1", "orders/1": "-1",
+    }  # fmt: skip
+    assert len(world.wakes()) == 1, "it is woken without a further append"
+    claimed = world.claim()
+    tails = {view.path: view.tail_offset for view in claimed.streams if view.has_pending}
+    assert set(tails) == {"named", "orders/1"}
+    world.ack(claimed, *tails.items(), done=True)
+    assert not world.subs.put("s", config, from_start=True).is_new
+    assert world.links()["named"].acked_offset == tails["named"], "what exists keeps its cursor"
+    world.create("later", {"n": 1})
+    world.subs.add("s", ["later"], everyone)
+    assert world.links()["later"].acked_offset == world.streams.head("later").next_offset
+
+
 def test_an_append_is_announced_once_until_the_wake_is_over(world: World) -> None:
     world.create("orders/1")
     world.put()
