@@ -72,7 +72,7 @@ class Stepper:
         except TopicNotFound:
             return None
         copied = [record for record in page.records if feed.routing.passes(record)]
-        is_cut = page.gap is not None and topic.config.type == "log"
+        is_cut = page.gap is not None and topic.config.type == "log"  # a queue's workers learn of no gaps
         if not copied and not is_cut:
             is_noted = (page.incarnation, page.next_seq) == (incarnation, offset) or self._stores.follows.put(
                 _at(follow, Trail(trail.dest, "", "", page.incarnation, feed.offset, page.next_seq)), follow

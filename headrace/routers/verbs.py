@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from headrace.clock import Threads
+from headrace.errors import HeadraceError, OutcomeUnknown, StoreError
 from headrace.log.stores import Stores
 from headrace.routers.errors import RouterNotFound
 from headrace.routers.put import PutAnswer, Putting
@@ -22,7 +23,7 @@ from headrace.routers.values import (
 )
 from headrace.tables.catalog import Row
 from headrace.tables.follows import Follow
-from headrace.topics.errors import Routed, TopicNotFound
+from headrace.topics.errors import NotEmpty, Routed, TopicNotFound
 from headrace.topics.feeds import feed_in
 from headrace.topics.values import Feed, topic_of
 from headrace.topics.verbs import Topics
@@ -117,14 +118,27 @@ class Routers:
 
     def remove_topic(self, name: str, *, if_empty: bool = False) -> tuple[bool, list[str]]:
         """Deletes a topic, and before that the routers from it and into it. Returns whether there was one, and the names of
-        these routers. Raises NotEmpty.
+        these routers.
+
+        Raises:
+            NotEmpty: it must be empty and is not.
+            OutcomeUnknown: as in an append; also if routers were removed before another error came, or the time was over.
+                Then it may be repeated.
         """
         removed: list[str] = []
-        while True:
-            try:
-                return self._topics.remove(name, if_empty=if_empty), sorted(removed)
-            except Routed:
-                removed += self._detach(name)
+        with self._topics.in_time():
+            while True:
+                try:
+                    try:
+                        return self._topics.remove(name, if_empty=if_empty), sorted(removed)
+                    except Routed:
+                        removed += self._detach(name)
+                except NotEmpty:
+                    raise
+                except (HeadraceError, StoreError) as exc:
+                    if removed:  # most errors say that nothing was written
+                        raise OutcomeUnknown() from exc
+                    raise
 
     def _detach(self, name: str) -> list[str]:
         """Removes some of the routers of a topic, and returns their names."""

@@ -135,11 +135,9 @@ class Appends:
 
     def _forward(self, number: int, step: Forward) -> Forwarded:
         """Takes the longest prefix of a router's records that fits, and moves its cursor."""
-        before = topic_of(self._state)
-        if feeds.feed_in(before.fed_by, step.feed.router) != step.feed:
+        if feeds.feed_in(topic_of(self._state).fed_by, step.feed.router) != step.feed:
             return Forwarded("stale")
-        is_void = step.is_cut and before.config.type == "log"  # a queue's workers learn of no gaps
-        if is_void:
+        if step.is_cut:
             grown = rules.grow(self._state, VOID, self._now_ms).state
             self._state = retention.void(grown, self._removed(grown))
             self._batches.append(VOID)
@@ -149,7 +147,7 @@ class Appends:
             self._state = grow(self._state, batch, self._now_ms)
             self._batches.append(batch)
         is_all = count == len(step.records)
-        if count or is_void:
+        if count or step.is_cut:
             self._accepted.append(number)
             moved = replace(
                 step.feed,

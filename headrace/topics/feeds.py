@@ -32,7 +32,7 @@ class Forward(NamedTuple):
         feed: the router's feed, as it was when the source was read.
         records: the records to copy, ascending; maybe none.
         incarnation, next: the cursor after all of them.
-        is_cut: whether records between the cursor and these were lost to a cap or a TTL of the source.
+        is_cut: whether readers of the topic must learn that the source lost records between the cursor and these.
     """
 
     feed: Feed

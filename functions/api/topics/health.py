@@ -46,9 +46,13 @@ async def metrics(call: Call) -> Response:
     """Shows the numbers of § 8.3, as Prometheus text or as JSON. A key sees the topics that it may touch."""
     call.grant.require(Scope.READ)
     views, following = await run(call.logs.topics, call.grant.within(""), after="", limit=MAX_TOPICS)
-    count = len(views) if call.grant.prefixes else await run(call.context.count, TOPICS)
+    if call.grant.prefixes:
+        prefixes = call.grant.within("")
+        count, routers = len(views), len((await run(call.routers.routers, prefixes, limit=MAX_TOPICS))[0])
+    else:
+        count, routers = await run(call.context.count, TOPICS), await run(call.context.count, ROUTERS)
     summary = _summary(call, views, count)
-    summary["routers"] = await run(call.context.count, ROUTERS)
+    summary["routers"] = routers
     summary["watch_sessions"] = await run(call.context.count, SESSIONS)
     if "application/json" in (call.headers.get("accept") or ""):
         document = {**summary, "topics_by_class": _by_class(views), "per_topic": [_of_topic(view) for view in views]}

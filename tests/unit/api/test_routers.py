@@ -123,3 +123,11 @@ def test_scopes_and_prefixes() -> None:
     assert ask(server, "DELETE", R, key="read").status == 403
     for key, names in (("own", ["t1-r"]), ("part", ["t1-r"]), ("read", ["a->b", "t1-r"])):
         assert [one["router"] for one in ask(server, "GET", "/v0/routers", key=key).json["routers"]] == names
+
+
+def test_metrics_count_what_a_key_may_touch() -> None:
+    server = Server(keys="root,own::t1-")
+    ask(server, "PUT", R, ENDS, key="root")
+    ask(server, "PUT", "/v0/routers/t1-r", {"source": "t1-a", "dest": "t1-b"}, key="own")
+    assert b"topics_routers 2\n" in ask(server, "GET", "/v0/metrics", key="root").body
+    assert b"topics_routers 1\n" in ask(server, "GET", "/v0/metrics", key="own").body

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec import structs
 
 from headrace.routers.steps import MOST_PAUSE_S
 from headrace.routers.values import ROUTER, decode_trail
@@ -258,3 +259,60 @@ def test_what_was_deleted_in_the_source_is_not_copied(process: Process) -> None:
     process.settle()
     page = process.page("b")
     assert ([record.data for record in page.records], page.gap) == ([b"3"], None)
+
+
+@pytest.mark.parametrize("expired", [9, 10, 11])
+def test_what_has_expired_makes_room(process: Process, expired: int) -> None:
+    process.put("b", discard="reject", cap_records=40, ttl_ms=100_000)
+    for _ in range(40):
+        process.write("b", b"old")
+        process.clock.advance(1)
+    process.route()
+    process.clock.advance(60.5 + expired - 1)
+    process.write("a", *[b"new"] * expired)
+    assert process.settle() is None
+    assert process.topics.view("b").live == 40
+
+
+def test_a_queue_gets_no_gap(process: Process) -> None:
+    process.put("a", cap_records=1)
+    process.put("b", type="queue")
+    process.route()
+    process.write("a", b"1", b"2")
+    process.settle()
+    process.write("a", b"3", b"4", key="x")
+    process.route(filter=Match("y"))
+    assert process.settle() is None
+    view = process.topics.view("b")
+    assert (view.head_seq, view.live, process.page("b").gap) == (1, 1, None)
+    assert process.view().lag == 0
+
+
+def test_a_note_of_an_earlier_incarnation_does_not_count(process: Process) -> None:
+    process.route(filter=Match("x"))
+    process.write("a", b"1", key="y")
+    process.settle()
+    trail, feed = decode_trail(process.follow().data), process.feed()
+    recovered = structs.replace(feed, incarnation=1)
+    assert (trail.position(feed), trail.position(recovered)) == ((0, 1), (1, 0))
+
+
+def test_a_row_of_another_source_copies_nothing(process: Process) -> None:
+    process.route()
+    process.write("a", b"1")
+    stray = structs.replace(process.follow(), log_id=f"{1:032x}")
+    assert process.stepper.visit(stray) is None
+    assert process.data("b") == []
+
+
+def test_room_that_is_made_before_it_is_waited_for_is_seen(process: Process) -> None:
+    """What came before the destination was followed told nobody: the router looks once more."""
+    process.put("b", discard="reject", cap_records=1)
+    process.route()
+    process.write("b", b"x")
+    process.write("a", b"1")
+    other = Process(process.stores)
+    process.follows.on("put", lambda: other.topics.erase("b", 2, None))
+    assert process.step() == 0.0
+    assert process.settle() is None
+    assert process.data("b") == [b"1"]

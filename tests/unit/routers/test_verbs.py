@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
-from headrace.errors import InvalidRequest, LimitReached
+from headrace.errors import InvalidRequest, LimitReached, OutcomeUnknown
 from headrace.routers.errors import FanIn, Repointed, RouterCycle, RouterNotFound
 from headrace.routers.remove import MOST
 from headrace.routers.values import ROUTER, ROUTERS
@@ -284,3 +285,42 @@ def test_rows_of_those_that_wait_are_no_routers(process: Process) -> None:
     )
     assert names(process, source="b") == []
     assert process.routers.remove_topic("b") == (True, ["a->b"])
+
+
+def test_a_delete_that_fails_halfway_may_be_repeated(process: Process) -> None:
+    for number in range(MOST + 1):
+        process.route("a", f"d{number:02}")
+    process.wal.fail("commit", call=2, times=float("inf"))
+    with pytest.raises(OutcomeUnknown):
+        process.routers.remove_topic("a")
+    process.wal.heal()
+    assert process.routers.remove_topic("a") == (True, [f"a->d{MOST}"])
+
+
+def test_routers_without_a_topic_in_common_do_not_close_a_cycle_together(process: Process) -> None:
+    process.route("a", "b")
+    process.route("c", "d")
+    other = Process(process.stores)
+    process.wal.on("commit", lambda: other.route("d", "a"))
+    with pytest.raises(RouterCycle):
+        process.route("b", "c")
+    assert names(process) == ["a->b", "c->d", "d->a"]
+
+
+def test_a_changed_filter_is_about_what_was_not_passed_over(process: Process) -> None:
+    process.route(filter=Match("x"))
+    process.write("a", b"1", key="y")
+    process.settle()
+    process.route()
+    process.settle()
+    assert process.data("b") == []
+
+
+def test_a_feed_of_an_earlier_router_is_none(process: Process) -> None:
+    process.route()
+    rows = process.stores.catalog.rows  # type: ignore[attr-defined]
+    row = rows[ROUTERS, "a->b"]
+    rows[ROUTERS, "a->b"] = structs.replace(row, log_id="other")
+    with pytest.raises(RouterNotFound):
+        process.view()
+    assert names(process) == []
