@@ -15,6 +15,7 @@ import msgspec
 from functions.queue import visit_when_due
 from functions.relay.context import Context
 from functions.relay.followers import Hint
+from headrace.errors import StoreError
 from headrace.streams.verbs import Streams
 from headrace.subscriptions.desk import Desk, timer_log
 from headrace.subscriptions.rules import Outcome, outcome_of
@@ -43,7 +44,10 @@ class Wakes:
     def post(self, call: Call) -> Outcome:
         """Calls a webhook once."""
         body = msgspec.json.encode(call.document(self._context.stores.settings.base_url))
-        signature = self._context.signing.keys().sign(body, self._context.now_ms() // 1000)
+        try:
+            signature = self._context.signing.keys().sign(body, self._context.now_ms() // 1000)
+        except StoreError:
+            return Outcome.FAILED  # the keys could not be read; that is logged
         delivered = self._context.deliver.post(
             call.url, body, {"Content-Type": "application/json", HEADER: signature}
         )

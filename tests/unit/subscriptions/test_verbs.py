@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from msgspec.structs import replace
 
 from headrace.errors import HeadraceError
-from headrace.streams.values import AppendRequest
+from headrace.streams.values import AppendRequest, CreateRequest, ForkRequest
 from headrace.subscriptions.errors import (
     AlreadyClaimed,
     Fenced,
@@ -16,8 +18,9 @@ from headrace.subscriptions.errors import (
     NoSubscription,
     SubscriptionExists,
 )
+from headrace.subscriptions.rows import LinkRow
 from headrace.subscriptions.rules import Outcome
-from headrace.subscriptions.values import KIND, MAX_LINKS, Config
+from headrace.subscriptions.values import KIND, MAX_LINKS, Config, Seen
 from headrace.subscriptions.verbs import Ack
 from tests.unit.subscriptions.world import HOOK, PULL, World, everyone
 
@@ -459,3 +462,53 @@ def test_a_stream_that_the_listing_showed_late_is_linked_with_its_data(world: Wo
     assert world.links()["orders/1"].acked_offset == "-1"
     assert len(world.wakes()) == 1
     assert world.sub().linked == 2
+
+
+def test_what_a_fork_inherits_is_no_news(world: World) -> None:
+    world.create("origin", 1, 2, 3)
+    world.put()
+    fork = CreateRequest(fork=ForkRequest("origin"))
+    branch = world.streams.create("orders/fork", fork).head.next_offset
+    world.hear()
+    assert world.links() == {}
+    world.append("orders/fork")
+    world.hear()
+    assert world.links()["orders/fork"].acked_offset == branch
+    assert len(world.wakes()) == 1
+
+
+def test_of_two_processes_that_open_a_wake_one_does(world: World) -> None:
+    world.create("orders/1")
+    world.put()
+    world.append("orders/1")
+    mine, theirs = world.subs.wakes, world.another().wakes
+    look = mine._links.look
+
+    def slow_look(rows: Iterable[LinkRow]) -> list[Seen]:
+        seen = look(rows)
+        mine._links.look = look  # type: ignore[method-assign]
+        assert theirs.open_next("s")
+        return seen
+
+    mine._links.look = slow_look  # type: ignore[method-assign]
+    assert mine.open_next("s")
+    assert [record["generation"] for record in world.wakes()] == [1]
+    assert world.sub().generation == 1
+
+
+def test_who_dies_after_the_end_of_a_wake_is_followed_by_the_timer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.create("orders/1")
+    world.put()
+    first = world.append("orders/1")
+    world.append("orders/1")
+    world.hear()
+    claimed = world.claim()
+    with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+        dying.setattr(world.subs.wakes, "open_next", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        world.ack(claimed, ("orders/1", first), done=True)
+    assert world.sub().wake is None
+    world.advance(31)
+    world.tick()
+    assert [record["generation"] for record in world.wakes()] == [1, 2]
