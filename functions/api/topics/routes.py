@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from functions.api.context import Context
 from functions.api.door import routes
-from functions.api.door.entry import GRANT, grant_of
+from functions.api.door.entry import GRANT, Surface, grant_of
 from functions.api.topics import aggregates, appends, health, jobs, routers, search, topics, watch, work
-from functions.api.topics.calls import PREFIX, Call
+from functions.api.topics.calls import PREFIX, TOPICS, Call
 
 _NAME = PREFIX + "{name}"
 
@@ -32,6 +32,20 @@ async def upgrade(call: Call) -> Response:
     url = call.context.settings.sockets_url
     where = f"connect to {url}" if url else "send the handshake of a WebSocket"
     raise HTTPException(426, f"this is a WebSocket: {where}", {"Upgrade": "websocket"})
+
+
+def refusing(surface: Surface) -> Route:
+    """Returns a route that refuses a path below a surface's prefix that no other route has: with 400 if it would be a
+    name, else with 404.
+    """
+
+    async def refuse(call: Call) -> Response:
+        raw = surface.after_prefix(call.request.scope)
+        if b"/" not in raw:
+            surface.decode_name(raw)  # it is no name, or another route had matched
+        raise HTTPException(404)
+
+    return refuse
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
@@ -70,6 +84,6 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
     for path, handlers in own.items():
         routes.add(app, path, **{method: called(route) for method, route in handlers.items()})
-    routes.serve(app, PREFIX + "{rest:path}", "GET", "PUT", "POST", "DELETE", is_described=False)(
-        called(topics.refuse)
-    )
+    for surface in (TOPICS, routers.ROUTERS):
+        rest = routes.serve(app, surface.prefix + "{rest:path}", "GET", "PUT", "POST", "DELETE", is_described=False)
+        rest(called(refusing(surface)))

@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 import orjson
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from functions.access import Scope
-from functions.api.topics.calls import TOPICS, Call
+from functions.api.topics.calls import Call
 from functions.api.topics.config import ConfigBody, clamped, shown
 from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
@@ -69,14 +68,6 @@ async def list_topics(call: Call) -> Response:
     if following:
         document["next_cursor"] = encode_cursor(following)
     return await call.reply(document)
-
-
-async def refuse(call: Call) -> Response:
-    """Refuses a path below that of topics that no other route has: with 400 if it would be a name, else with 404."""
-    raw = TOPICS.after_prefix(call.request.scope)
-    if b"/" not in raw:
-        TOPICS.decode_name(raw)  # it is no name, or another route had matched
-    raise HTTPException(404)
 
 
 def _state(view: TopicView) -> dict[str, Any]:

@@ -131,3 +131,11 @@ def test_metrics_count_what_a_key_may_touch() -> None:
     ask(server, "PUT", "/v0/routers/t1-r", {"source": "t1-a", "dest": "t1-b"}, key="own")
     assert b"topics_routers 2\n" in ask(server, "GET", "/v0/metrics", key="root").body
     assert b"topics_routers 1\n" in ask(server, "GET", "/v0/metrics", key="own").body
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [("a%2Fb", (400, "invalid_request")), ("a/b", (404, "not_found")), ("%3E", (400, "invalid_request"))],
+)
+def test_a_path_that_is_no_name_is_refused(server: Server, path: str, expected: tuple[int, str]) -> None:
+    assert code(ask(server, "PUT", f"/v0/routers/{path}", ENDS)) == expected
