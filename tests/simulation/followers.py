@@ -176,7 +176,7 @@ def follow_late(self: Log, which: Any, follow: Follow, *, replaces: Follow | Non
 
 
 def _unfollow_once_more(follow: Follow) -> Any:
-    """Whoever took the row away, one less follows."""
+    """One less follows, even if another took the row away."""
     decide = _unfollowing(follow)
 
     def decide_again(looks: Any, requests: Any, rows: Any, now_ms: int, ids: Any) -> Any:
