@@ -22,7 +22,7 @@ from infra.bundle import PythonFunction
 from infra.canary import Canary
 from infra.dashboard import Dashboard
 from infra.data import DataStack
-from infra.doors import MODULE, WRAPPER, HttpDoor, StreamingDoor
+from infra.doors import MODULE, SOCKETS, WRAPPER, HttpDoor, SocketDoor, StreamingDoor
 from infra.environments import STREAMING_SPARE_SECONDS, Environment, environment_of
 from infra.machine import LAMBDA, Machine
 from infra.notices import Budget, KeyWatch
@@ -127,6 +127,24 @@ class HeadraceStack(Stack):
             streaming_door = StreamingDoor(self, "StreamingDoor", function=streaming.live)
             streaming_urls["StreamingUrl"] = streaming_door.url
 
+        sockets = PythonFunction(
+            self,
+            "Sockets",
+            artifact="api",
+            machine=machine,
+            same_code_as=api,
+            handler=SOCKETS,
+            timeout=API_TIMEOUT,
+            environment=serving,
+            memory_mb=environment.memory_mb,
+            log_retention=environment.log_retention,
+            snap_start=environment.snap_start,
+        )
+        sockets.grant(may_serve)
+        socket_door = SocketDoor(self, "SocketDoor", function=sockets.live, environment=environment)
+        for one in doors.values():  # there is no socket at the doors of HTTP: they tell where
+            one.function.add_environment("HEADRACE_SOCKETS_URL", socket_door.url)
+
         sealer = PythonFunction(
             self,
             "Sealer",
@@ -166,7 +184,12 @@ class HeadraceStack(Stack):
             artifact="relay",
             machine=machine,
             timeout=RELAY_TIMEOUT,
-            environment={**stores, "HEADRACE_RELAY_QUEUE_URL": queues.relay.queue_url},
+            environment={
+                **stores,
+                "HEADRACE_RELAY_QUEUE_URL": queues.relay.queue_url,
+                "HEADRACE_API_KEYS_SECRET": data.api_keys.secret_arn,
+                "HEADRACE_SOCKETS_ENDPOINT": socket_door.endpoint,
+            },
             memory_mb=environment.memory_mb,
             log_retention=environment.log_retention,
             # Only the sweep is asynchronous, and the next tick repeats it.
@@ -179,6 +202,8 @@ class HeadraceStack(Stack):
                 key=key,
                 queue=queues.relay,
                 stream_dead_letters=queues.relay_stream_dead_letters,
+                api_keys=data.api_keys,
+                connections=socket_door.connections,
             )
         )
         RelayTriggers(
@@ -248,7 +273,7 @@ class HeadraceStack(Stack):
         Versions(
             self,
             "Versions",
-            functions=[*doors.values(), sealer, indexer, relay, webhook],
+            functions=[*doors.values(), sockets, sealer, indexer, relay, webhook],
             kept_days=environment.earlier_version_days,
             log_retention=environment.log_retention,
             machine=machine,
@@ -258,12 +283,19 @@ class HeadraceStack(Stack):
                 self,
                 "Canary",
                 doors=doors,
-                workers=[sealer, indexer, relay, webhook],
+                workers=[sockets, sealer, indexer, relay, webhook],
                 api_id=door.api.api_id,
                 minutes=environment.canary_minutes,
             )
 
-        deployed = {**doors, "sealer": sealer, "indexer": indexer, "relay": relay, "webhook": webhook}
+        deployed = {
+            **doors,
+            "sockets": sockets,
+            "sealer": sealer,
+            "indexer": indexer,
+            "relay": relay,
+            "webhook": webhook,
+        }
         functions = {name: one.function for name, one in deployed.items()}
         dead_letters = {
             "delay": queues.delay_dead_letters,
@@ -313,7 +345,7 @@ class HeadraceStack(Stack):
                 alarms=alarms.alarms if alarms else (),
             )
 
-        outputs = {"ApiUrl": door.url, **streaming_urls}
+        outputs = {"ApiUrl": door.url, "SocketsUrl": socket_door.url, **streaming_urls}
         if alarms is not None and alarms.topic is not None:
             outputs["AlarmTopicArn"] = alarms.topic.topic_arn
         for name, value in outputs.items():

@@ -26,10 +26,10 @@ MAX_BYTES = 250 * 1024 * 1024
 LAMBDA_FOLDER = "/var/task"
 # What each function calls, as botocore names it.
 SERVICES = {
-    "api": ("dynamodb", "s3", "secretsmanager"),
+    "api": ("dynamodb", "s3", "secretsmanager", "sqs"),
     "sealer": ("dynamodb", "s3", "sqs"),
     "indexer": ("dynamodb", "s3", "sqs", "emr-serverless"),
-    "relay": ("dynamodb", "s3", "sqs"),
+    "relay": ("dynamodb", "s3", "sqs", "secretsmanager", "apigatewaymanagementapi"),
     "webhook": (),
 }
 

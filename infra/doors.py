@@ -152,6 +152,8 @@ class StreamingDoor(Construct):
 # The function behind the WebSocket API, in the artifact of the api.
 SOCKETS = "functions.api.sockets.handler.handler"
 SOCKETS_STAGE = "v0"
+CONNECTIONS = f"{SOCKETS_STAGE}/POST/@connections/*"  # after the id of the API: sending to any client
+_ANY_MESSAGE = "$default"
 
 
 class SocketDoor(Construct):
@@ -161,7 +163,7 @@ class SocketDoor(Construct):
     It writes no access log: API Gateway would need a role for the whole account and region, which is not of one
     deployment. The function logs what fails.
 
-    `url` is where clients open sockets, `endpoint` where the relay sends messages to them.
+    `url` is where clients open sockets, `endpoint` where the relay sends messages to them, `connections` the ARN of that.
     """
 
     def __init__(
@@ -169,18 +171,34 @@ class SocketDoor(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
 
-        def route(name: str, *, answers: bool = False) -> apigatewayv2.WebSocketRouteOptions:
-            return apigatewayv2.WebSocketRouteOptions(
-                integration=WebSocketLambdaIntegration(name, function), return_response=answers or None
-            )
+        def route(name: str) -> apigatewayv2.WebSocketRouteOptions:
+            return apigatewayv2.WebSocketRouteOptions(integration=WebSocketLambdaIntegration(name, function))
 
         self.api = apigatewayv2.WebSocketApi(
             self,
             "Api",
             api_name=f"{Stack.of(self).stack_name}-sockets",
             connect_route_options=route("Connect"),
-            default_route_options=route("Default", answers=True),
             disconnect_route_options=route("Disconnect"),
+        )
+        message = apigatewayv2.WebSocketRoute(
+            self,
+            "Message",
+            web_socket_api=self.api,
+            route_key=_ANY_MESSAGE,
+            integration=WebSocketLambdaIntegration("OnMessage", function),
+        )
+        # What the function returns goes back to the client. By hand, because the CDK gives this route and its response one
+        # logical id.
+        resource = message.node.default_child
+        assert isinstance(resource, apigatewayv2.CfnRoute)
+        resource.route_response_selection_expression = _ANY_MESSAGE
+        apigatewayv2.CfnRouteResponse(
+            self,
+            "Answer",
+            api_id=self.api.api_id,
+            route_id=message.route_id,
+            route_response_key=_ANY_MESSAGE,
         )
         self.stage = apigatewayv2.WebSocketStage(
             self,
@@ -194,3 +212,8 @@ class SocketDoor(Construct):
         )
         self.url = self.stage.url
         self.endpoint = self.stage.callback_url
+        self.connections = Stack.of(self).format_arn(
+            service="execute-api",
+            resource=self.api.api_id,
+            resource_name=CONNECTIONS,
+        )

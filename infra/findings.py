@@ -15,6 +15,7 @@ from cdk_nag import AwsSolutionsChecks
 from constructs import IConstruct
 
 from infra import permissions
+from infra.doors import CONNECTIONS
 
 PACK = "AwsSolutions"
 _RUNTIME = (
@@ -47,6 +48,10 @@ class Finding:
         element = named if isinstance(named, CfnResource) else named.node.default_child
         assert isinstance(element, CfnResource)
         stack = element.stack
+        if self.resource == CONNECTIONS:
+            api = stack.get_logical_id(element)
+            where = "arn:<AWS::Partition>:execute-api:<AWS::Region>:<AWS::AccountId>"
+            return f"{PACK}-{self.rule}[Resource::{where}:<{api}>/{CONNECTIONS}]"
         if _stack_of(stacks, self.path) == stack:
             arn = f"<{stack.get_logical_id(element)}.Arn>"
         else:
@@ -62,6 +67,7 @@ def _objects(path: str, reason: str, *patterns: str) -> tuple[Finding, ...]:
 ACKNOWLEDGED = (
     Finding("Api/Function", "L1", _RUNTIME),
     Finding("Streaming/Function", "L1", _RUNTIME),
+    Finding("Sockets/Function", "L1", _RUNTIME),
     Finding("Sealer/Function", "L1", _RUNTIME),
     Finding("Indexer/Function", "L1", _RUNTIME),
     Finding("Relay/Function", "L1", _RUNTIME),
@@ -75,7 +81,7 @@ ACKNOWLEDGED = (
             of=f"{name}/Function",
             resource=":*",
         )
-        for name in ("Api", "Streaming", "Sealer", "Indexer", "Relay", "Webhook")
+        for name in ("Api", "Streaming", "Sockets", "Sealer", "Indexer", "Relay", "Webhook")
     ),
     Finding(
         "Canary/Role",
@@ -85,6 +91,25 @@ ACKNOWLEDGED = (
     ),
     Finding("Door/Api/ANY--", "APIG4", _OPEN_ROUTE),
     Finding("Door/Api/ANY--{proxy+}", "APIG4", _OPEN_ROUTE),
+    Finding("SocketDoor/Api/$connect-Route", "APIG4", _OPEN_ROUTE),
+    Finding("SocketDoor/Api/$disconnect-Route", "APIG4", "API Gateway calls it by itself, when a socket has ended"),
+    Finding(
+        "SocketDoor/Message",
+        "APIG4",
+        "the application asks at each message what the key allows that opened the socket",
+    ),
+    Finding(
+        "SocketDoor/Stage",
+        "APIG1",
+        "it needs a role that API Gateway has in the whole account and region, which is not of one deployment",
+    ),
+    Finding(
+        "Relay/Role",
+        "IAM5",
+        "a connection gets its id when it is opened; API and stage are named",
+        of="SocketDoor/Api",
+        resource=CONNECTIONS,
+    ),
     Finding(
         "AdminKey/Secret",
         "SMG4",
@@ -98,7 +123,7 @@ ACKNOWLEDGED = (
     Finding(
         "Data/Bucket",
         "S1",
-        "six roles reach it, by the policies of this stack; who must know of each read turns on CloudTrail's data events",
+        "seven roles reach it, by the policies of this stack; who must know of each read turns on CloudTrail's data events",
     ),
     *(
         Finding(f"Queues/{name}", "SQS3", "it is a dead-letter queue: of a stream's mapping, which names no queue")
@@ -114,6 +139,10 @@ ACKNOWLEDGED = (
     *_objects(
         "Streaming/Role", "the key of what a state names holds a number and a nonce", *permissions.STATE_OBJECTS
     ),
+    *_objects("Sockets/Role", "readers read any object of any log", permissions.LOG_OBJECTS),
+    *_objects("Sockets/Role", "a payload's key holds its slot and a nonce", permissions.SPILLED_OBJECTS),
+    *_objects("Sockets/Role", "a definition's key holds its number and a nonce", permissions.DEFINITIONS),
+    *_objects("Sockets/Role", "the key of what a state names holds a number and a nonce", *permissions.STATE_OBJECTS),
     *_objects(
         "Sealer/Role", "it seals and purges any log, and reads what it needs for that", permissions.LOG_OBJECTS
     ),
@@ -163,6 +192,7 @@ _NEEDLESS = "the CDK names a function's role once more among what must be made b
 LINT_ACKNOWLEDGED = (
     Finding("Api/Function", "W3005", _NEEDLESS),
     Finding("Streaming/Function", "W3005", _NEEDLESS),
+    Finding("Sockets/Function", "W3005", _NEEDLESS),
     Finding("Sealer/Function", "W3005", _NEEDLESS),
     Finding("Indexer/Function", "W3005", _NEEDLESS),
     Finding("Relay/Function", "W3005", _NEEDLESS),

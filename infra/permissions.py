@@ -126,10 +126,20 @@ def sealer_statements(
 
 
 def relay_statements(
-    *, tables: Tables, bucket: s3.IBucket, key: kms.IKey | None, queue: sqs.IQueue, stream_dead_letters: sqs.IQueue
+    *,
+    tables: Tables,
+    bucket: s3.IBucket,
+    key: kms.IKey | None,
+    queue: sqs.IQueue,
+    stream_dead_letters: sqs.IQueue,
+    api_keys: secretsmanager.ISecret,
+    connections: str,
 ) -> list[iam.PolicyStatement]:
-    """Returns what the relay may do: read logs, append to them as the api does, and keep the rows of followers. It creates
-    no name, and deletes no object.
+    """Returns what the relay may do: read logs, append to them as the api does, keep the rows of followers, and send
+    messages to the clients of sockets. It creates no name, and deletes no object.
+
+    Args:
+        connections: ARN of sending to the clients of the WebSocket API.
     """
     return [
         # Delete is for one case, as at the api: an item of our own that turned out to be below the published end.
@@ -148,6 +158,10 @@ def relay_statements(
         *_use_key_through_tables(bucket, key),
         *_use_key_through_bucket(bucket, key),
         *_read_stream(tables.wal),
+        # What the key allows that opened a socket is asked at each push.
+        _read_secret("ReadApiKeys", api_keys),
+        *_use_key(bucket, key, "Secret", service="secretsmanager", actions=["Decrypt"]),
+        iam.PolicyStatement(sid="PushToSockets", actions=["execute-api:ManageConnections"], resources=[connections]),
         _on_queue("RelayQueue", queue, ["SendMessage", *POLL]),
         # By Lambda, in the name of the function.
         _on_queue("StreamDeadLetters", stream_dead_letters, ["SendMessage"]),

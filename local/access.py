@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from local.access_calls import ACCOUNT, REGION, Call, arn, key_calls, role_of
+from local.access_calls import ACCOUNT, API, REGION, Call, arn, key_calls, role_of
 
 
 class UnknownPolicy(ValueError):
@@ -202,6 +202,7 @@ _PSEUDO = {
 }
 # ARNs of what is not deployed; `{}` is the logical id.
 _NOT_DEPLOYED = {
+    "AWS::ApiGatewayV2::Api": API,
     "AWS::EMRServerless::Application": arn("emr-serverless", "/applications/00headraceemulator"),
     "AWS::IAM::Role": f"arn:aws:iam::{ACCOUNT}:role/{{}}",
     "AWS::KMS::Key": arn("kms", "key/{}"),
