@@ -141,7 +141,7 @@ class HeadraceStack(Stack):
             snap_start=environment.snap_start,
         )
         sockets.grant(may_serve)
-        socket_door = SocketDoor(self, "SocketDoor", function=sockets.live, environment=environment)
+        socket_door = SocketDoor(self, "WebSocket", function=sockets.live, environment=environment)
         for one in doors.values():  # there is no socket at the doors of HTTP: they tell where
             one.function.add_environment("HEADRACE_SOCKETS_URL", socket_door.url)
 

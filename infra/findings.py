@@ -91,15 +91,15 @@ ACKNOWLEDGED = (
     ),
     Finding("Door/Api/ANY--", "APIG4", _OPEN_ROUTE),
     Finding("Door/Api/ANY--{proxy+}", "APIG4", _OPEN_ROUTE),
-    Finding("SocketDoor/Api/$connect-Route", "APIG4", _OPEN_ROUTE),
-    Finding("SocketDoor/Api/$disconnect-Route", "APIG4", "API Gateway calls it by itself, when a socket has ended"),
+    Finding("WebSocket/Api/$connect-Route", "APIG4", _OPEN_ROUTE),
+    Finding("WebSocket/Api/$disconnect-Route", "APIG4", "API Gateway calls it by itself, when a socket has ended"),
     Finding(
-        "SocketDoor/Message",
+        "WebSocket/Message",
         "APIG4",
         "the application asks at each message what the key allows that opened the socket",
     ),
     Finding(
-        "SocketDoor/Stage",
+        "WebSocket/Stage",
         "APIG1",
         "it needs a role that API Gateway has in the whole account and region, which is not of one deployment",
     ),
@@ -107,7 +107,7 @@ ACKNOWLEDGED = (
         "Relay/Role",
         "IAM5",
         "a connection gets its id when it is opened; API and stage are named",
-        of="SocketDoor/Api",
+        of="WebSocket/Api",
         resource=CONNECTIONS,
     ),
     Finding(

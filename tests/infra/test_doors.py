@@ -10,7 +10,7 @@ from pathlib import Path
 from aws_cdk.assertions import Match, Template
 
 from infra.bundle import copy_sources
-from infra.doors import BOOTSTRAP, MODULE
+from infra.doors import BOOTSTRAP, MODULE, SOCKETS
 from infra.environments import PROD
 from tests.infra.resources import Resources
 
@@ -25,17 +25,17 @@ def test_the_api_answers_before_the_door_gives_up(resources: Resources) -> None:
 
 def test_the_door_calls_the_snapshot_and_not_the_latest_code(resources: Resources) -> None:
     alias, _ = resources.one("Lambda::Alias", "Api")
-    _, integration = resources.one("ApiGatewayV2::Integration")
+    _, integration = resources.one("ApiGatewayV2::Integration", "Door")
     assert integration["IntegrationUri"] == {"Ref": alias}
     assert integration["PayloadFormatVersion"] == "2.0"
     assert resources.function("api")["SnapStart"] == {"ApplyOn": "PublishedVersions"}
 
 
 def test_every_path_and_method_reaches_the_application(resources: Resources) -> None:
-    routes = resources.of("ApiGatewayV2::Route").values()
+    routes = [route for key, route in resources.of("ApiGatewayV2::Route").items() if key.startswith("Door")]
     assert {route["Properties"]["RouteKey"] for route in routes} == {"ANY /", "ANY /{proxy+}"}
     assert {route["Properties"]["AuthorizationType"] for route in routes} == {"NONE"}
-    _, api = resources.one("ApiGatewayV2::Api")
+    _, api = resources.one("ApiGatewayV2::Api", "Door")
     assert "CorsConfiguration" not in api, "the door would answer preflights in the application's place"
 
 
@@ -44,7 +44,7 @@ def test_the_door_logs_requests_without_headers_or_queries(template: Template, r
         "AWS::ApiGatewayV2::Stage",
         {"AccessLogSettings": {"DestinationArn": Match.any_value(), "Format": Match.any_value()}},
     )
-    _, stage = resources.one("ApiGatewayV2::Stage")
+    _, stage = resources.one("ApiGatewayV2::Stage", "Door")
     fields = json.loads(stage["AccessLogSettings"]["Format"])
     assert {"request_id", "route", "status", "latency_ms", "function_error", "door_error"} <= set(fields)
     assert fields["function_request_id"] == "$context.integration.requestId", (
@@ -55,7 +55,7 @@ def test_the_door_logs_requests_without_headers_or_queries(template: Template, r
 
 
 def test_the_door_limits_the_rate(resources: Resources) -> None:
-    _, stage = resources.one("ApiGatewayV2::Stage")
+    _, stage = resources.one("ApiGatewayV2::Stage", "Door")
     assert stage["AutoDeploy"] is True
     assert stage["DefaultRouteSettings"] == {
         "ThrottlingRateLimit": PROD.requests_per_second,
@@ -105,7 +105,7 @@ def test_the_streaming_door_can_be_left_out(resources_of: Synth) -> None:
     found = resources_of(streaming_door="false")
     kinds = {resource["Type"] for resource in found.by_id.values()}
     assert "AWS::Lambda::Url" not in kinds
-    assert len(found.serving) == 5
+    assert len(found.serving) == 6
     assert not [p for p in found.of("Lambda::Permission").values() if p["Properties"]["Principal"] == "*"]
     assert "StreamingUrl" not in found.outputs
 
@@ -125,7 +125,7 @@ def test_provisioned_instances_take_the_place_of_snapshots(resources_of: Synth) 
         _, alias = found.one("Lambda::Alias", function.capitalize())
         assert alias["ProvisionedConcurrencyConfig"] == {"ProvisionedConcurrentExecutions": provisioned}
     alias_id, _ = found.one("Lambda::Alias", "Api")
-    assert found.one("ApiGatewayV2::Integration")[1]["IntegrationUri"] == {"Ref": alias_id}
+    assert found.one("ApiGatewayV2::Integration", "Door")[1]["IntegrationUri"] == {"Ref": alias_id}
     url = found.one("Lambda::Url")[1]
     assert url["Qualifier"] == "live", "the URL would call instances that nobody keeps ready"
 
@@ -147,3 +147,49 @@ def test_a_domain_without_a_zone_has_no_record(resources_of: Synth) -> None:
     found = resources_of(domain_name="streams.example.com", certificate_arn=CERTIFICATE)
     assert found.one("ApiGatewayV2::DomainName")
     assert "AWS::Route53::RecordSet" not in {resource["Type"] for resource in found.by_id.values()}
+
+
+def test_each_route_of_sockets_calls_the_sockets_function(resources: Resources) -> None:
+    routes = {key: one["Properties"] for key, one in resources.of("ApiGatewayV2::Route").items()}
+    of_sockets = [route for key, route in routes.items() if key.startswith("WebSocket")]
+    assert {route["RouteKey"] for route in of_sockets} == {"$connect", "$default", "$disconnect"}
+    assert {route["AuthorizationType"] for route in of_sockets} == {"NONE"}, "the application checks the key"
+    alias, _ = resources.one("Lambda::Alias", "Sockets")
+    integrations = [one for key, one in resources.of("ApiGatewayV2::Integration").items() if "WebSocket" in key]
+    assert len(integrations) == 3
+    assert all(f'"{alias}"' in json.dumps(one["Properties"]["IntegrationUri"]) for one in integrations)
+    _, function = resources.one("Lambda::Function", "Sockets")
+    assert function["Handler"] == SOCKETS
+    assert function["Environment"]["Variables"].keys() >= {"HEADRACE_RELAY_QUEUE_URL", "HEADRACE_API_KEYS_SECRET"}
+
+
+def test_what_the_sockets_function_returns_to_a_message_goes_back(resources: Resources) -> None:
+    key, _ = resources.one("ApiGatewayV2::Route", "WebSocketMessage")
+    route = resources.by_id[key]["Properties"]
+    _, answer = resources.one("ApiGatewayV2::RouteResponse")
+    assert (route["RouteKey"], route["RouteResponseSelectionExpression"]) == ("$default", "$default")
+    assert (answer["RouteId"], answer["RouteResponseKey"]) == ({"Ref": key}, "$default")
+
+
+def test_only_the_relay_may_send_to_sockets_and_the_doors_of_http_tell_where_they_are(resources: Resources) -> None:
+    sending = {
+        key
+        for key, policy in resources.of("IAM::Policy").items()
+        if "execute-api:ManageConnections" in json.dumps(policy)
+    }
+    assert [key for key in sending if not key.startswith("RelayRole")] == []
+    assert sending
+    url = resources.outputs["SocketsUrl"]["Value"]
+    for name in ("api", "streaming"):
+        assert resources.function(name)["Environment"]["Variables"]["HEADRACE_SOCKETS_URL"] == url
+    assert "wss://" in json.dumps(url)
+    endpoint = resources.function("relay")["Environment"]["Variables"]["HEADRACE_SOCKETS_ENDPOINT"]
+    assert json.dumps(endpoint) == json.dumps(url).replace("wss://", "https://")
+
+
+def test_the_rate_of_sockets_is_limited(resources: Resources) -> None:
+    _, stage = resources.one("ApiGatewayV2::Stage", "WebSocket")
+    assert stage["DefaultRouteSettings"] == {
+        "ThrottlingRateLimit": PROD.requests_per_second,
+        "ThrottlingBurstLimit": PROD.request_burst,
+    }
