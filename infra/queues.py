@@ -13,7 +13,7 @@ from constructs import Construct
 SEALER_TIMEOUT = Duration.minutes(5)
 # Plans for hundreds of logs, or publishes as many runs.
 INDEXER_TIMEOUT = Duration.minutes(5)
-# Visits begin within ten seconds, and each begins its last call within twenty.
+# Visits begin within ten seconds, and each begins its last call within thirty more.
 RELAY_TIMEOUT = Duration.minutes(1)
 # The longest that SQS keeps anything: time for a person to look.
 DEAD_LETTER_RETENTION = Duration.days(14)

@@ -33,7 +33,7 @@ from headrace.tables.follows import Follow
 from headrace.wal.state import offset_of_slot
 
 STREAM = Limits(run_ms=1_000, visit_ms=5_000)
-QUEUE = Limits(run_ms=10_000, visit_ms=20_000)  # both end within the function's minute
+QUEUE = Limits(run_ms=10_000, visit_ms=30_000)  # a webhook takes up to 20 s; both end within the function's minute
 PAGE = 250  # followers that are read at once
 SWEPT = 10_000  # visits that one sweep asks for
 RETRY_MS = 1_000

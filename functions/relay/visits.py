@@ -8,8 +8,8 @@ A message to a waiting follower is numbered by that time: if the row says anothe
 repeats, sweeps and appends never multiply the messages of a follower.
 
 As long as a follower waits, appends do not lead to visits: a full destination or a silent receiver costs nothing more when
-its source is busy. An append that came meanwhile is not missed, because whoever ends the waiting visits once more after the
-row says so. What a reader of the row appended before that is found by this visit; what comes after it leads to its own.
+its source is busy. An append that came meanwhile is not missed: the visit that ends the waiting is followed by one more,
+after the row says so. What was appended before that is found by this visit; what comes after it leads to its own.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Visits:
                 continue
             if due_ms:
                 return self._message(row, due_ms=due_ms, not_before_ms=due_ms if again_s else 0, turn=turn)
-            # Whoever read the row before now has left what was appended until then to this visit.
+            # A reader of the row before now has left what was appended until then to this visit.
             return self._visit(Task(replace(noted, version=row.version + 1)), limits)
         raise Overloaded(f"a follower's row changes all the time: log_id={seen.log_id} follower={seen.key}")
 

@@ -92,7 +92,7 @@ def test_appends_do_not_visit_a_follower_that_waits_and_are_not_missed() -> None
 
 
 def test_an_append_between_the_last_look_and_the_row_is_found() -> None:
-    """The visitor sees the end of the log; then comes an append, whose batch leaves it to the message that stands."""
+    """The visitor sees the end of the log; then comes an append, whose batch leaves it to the message that waits."""
     world = World()
     world.follow("r")
     log, told = [1], [0]
