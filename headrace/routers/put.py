@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from headrace.errors import LimitReached
 from headrace.log.commit import Found
 from headrace.log.control import Controls
+from headrace.log.following import followed
 from headrace.log.seam import Decision, Draft, Ids, Look, Request, Rows
 from headrace.log.stores import Stores
 from headrace.routers.errors import FanIn, Repointed, RouterCycle
@@ -149,7 +150,8 @@ class Putting:
             return created, created.config.incarnation
 
         (above, incarnation), (below, _) = draft(request.source, logs[0]), draft(request.dest, logs[1])
-        above = above._replace(state=replace(above.state, followers=above.state.followers + 1))
+        put = self._put_follow(above.log_id)  # in place of one that a disaster left, perhaps
+        above = above._replace(state=followed(above.state, put.follow, put.replaces, now_ms))
         offset = above.state.next_offset
         feed = Feed(request.name, ids.log(), request.source, above.log_id, incarnation, offset, 0, request.routing)
         below = _fed(below, feed)
@@ -157,7 +159,7 @@ class Putting:
         guards += put_counted(
             row, self._row, lambda: one_more(ROUTERS, request.name, self._most, rows.counts, ids.refused)
         )
-        guards += (self._put_follow(above.log_id), self._put_graph())
+        guards += (put, self._put_graph())
         return Decision((PutAnswer(True, feed),), (above, below), _merged(guards))
 
     def _put_follow(self, source_id: str) -> PutFollow:

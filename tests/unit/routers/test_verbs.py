@@ -257,6 +257,19 @@ def test_what_a_disaster_left_does_not_hold_a_topic(process: Process) -> None:
     assert process.routers.remove_topic("b") == (True, [])
 
 
+def test_a_row_that_a_disaster_left_is_counted_once_if_the_router_is_made_again(process: Process) -> None:
+    process.route("a", "b", name="r")
+    row = process.stores.catalog.get(ROUTERS, "r")
+    assert row is not None
+    process.stores.catalog.mark_ended(row)
+    assert process.route("a", "c", name="r")
+    assert (followers(process, "a"), len(process.stores.follows.of(row_id(process, "a")))) == (1, 1)
+
+
+def row_id(process: Process, name: str) -> str:
+    return process.topics.head(name).log_id
+
+
 def test_listings(process: Process) -> None:
     for source, dest in (("a", "b"), ("a", "c"), ("x", "d")):
         process.route(source, dest)
