@@ -282,6 +282,24 @@ def test_no_log_shows_a_token(caplog: pytest.LogCaptureFixture) -> None:
     assert "wrong-key" not in caplog.text
 
 
+@in_a_loop
+async def test_a_ring_that_was_lost_is_healed() -> None:
+    """Another process appends, and no relay rings: the topic is read in its turn."""
+    server = Server(settings=Settings(metrics_interval_ms=0, sse_seconds=3600))
+    names = [f"t{number}" for number in range(12)]
+    for name in names:
+        await append(server, name, "a")
+    other = Server(parts=assemble(server.stores, parse("", "*")))
+    async with opened(server, await create(server, *names)) as read:
+        for _ in range(24):
+            await read.next()
+        for name in names[::5]:
+            await append(other, name, "b")
+        found = [await read.next() for _ in range(3)]
+        assert sorted(event["data"]["topic"] for event in found if event is not None) == ["t0", "t10", "t5"]
+        assert all(seqs(event) == [2] for event in found)
+
+
 @pytest.mark.parametrize("topics", [8, 1000])
 @in_a_loop
 async def test_what_an_idle_stream_reads(topics: int, monkeypatch: pytest.MonkeyPatch) -> None:
