@@ -1,4 +1,6 @@
-"""The api and the sealer as they are, on faulty clients: what `headrace dev --app` and a template's Handler name."""
+"""The api, the sealer and the relay as they are, on faulty clients: what `headrace dev --app` and a template's Handler
+name.
+"""
 
 from __future__ import annotations
 
@@ -26,5 +28,18 @@ def sealer(event: dict[str, Any], context: object) -> Any:
 def _sealer() -> Any:
     injector.install(os.environ, "sealer")
     from functions.sealer.handler import handler
+
+    return handler
+
+
+def relay(event: dict[str, Any], context: object) -> Any:
+    """Handles an event as the relay does, in a process whose clients meet faults."""
+    return _relay()(event, context)
+
+
+@functools.cache
+def _relay() -> Any:
+    injector.install(os.environ, "relay")
+    from functions.relay.handler import handler
 
     return handler

@@ -154,13 +154,15 @@ def arguments(options: Options, template: Path) -> list[str]:
 
 
 def template(folder: Path, visibility_s: int) -> Path:
-    """Returns the deployment as it is, but with the sealer on faulty clients, and a queue that is made for many
-    deaths.
+    """Returns the deployment as it is, but with the sealer and the relay on faulty clients, and queues that are made for
+    many deaths.
     """
     template: dict[str, Any] = read_template()
     for part in template["Resources"].values():
-        if part["Type"] == "AWS::Lambda::Function" and part["Properties"]["Handler"].startswith("functions.sealer."):
-            part["Properties"]["Handler"] = "tests.chaos.faulty.sealer"
+        if part["Type"] == "AWS::Lambda::Function":
+            package, _, name = part["Properties"]["Handler"].removeprefix("functions.").partition(".handler.")
+            if package in ("sealer", "relay") and name:
+                part["Properties"]["Handler"] = f"tests.chaos.faulty.{package}"
         if part["Type"] == "AWS::SQS::Queue" and "VisibilityTimeout" in part["Properties"]:
             part["Properties"]["VisibilityTimeout"] = visibility_s
             part["Properties"]["RedrivePolicy"]["maxReceiveCount"] = RECEIVED_AT_MOST

@@ -1,0 +1,147 @@
+"""What routers copied and watchers were sent, and the laws of it. Pure: each says what contradicts it, and how often it
+looked.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.chaos.laws import Verdict
+
+KEPT = "keep:"  # how the tag of a record begins that the filtering router copies
+
+
+class Record(NamedTuple):
+    """A record as a reader gets it."""
+
+    seq: int
+    id: str
+    tag: str
+
+
+class Push(NamedTuple):
+    """A batch that was acknowledged: its records, and the seq of the first."""
+
+    topic: str
+    ids: tuple[str, ...]
+    first_seq: int
+
+
+class Sent(NamedTuple):
+    """What a watcher was sent of a topic: records from one seq to another, or a gap there. It was at `place` before."""
+
+    topic: str
+    place: int
+    first: int
+    last: int
+    records: tuple[Record, ...] = ()
+    is_gap: bool = False
+
+
+class Route(NamedTuple):
+    """A router: what it copies from where to where."""
+
+    source: str
+    dest: str
+    prefix: str
+
+
+@dataclass
+class Relayed:
+    """Everything that happened. `topics`: their records at rest. `capped`: the topics that drop old records."""
+
+    routes: list[Route] = field(default_factory=list)
+    capped: set[str] = field(default_factory=set)
+    pushes: list[Push] = field(default_factory=list)
+    watched: dict[str, list[Sent]] = field(default_factory=lambda: defaultdict(list))
+    topics: dict[str, list[Record]] = field(default_factory=dict)
+    heads: dict[str, int] = field(default_factory=dict)
+
+
+def an_acknowledged_record_is_in_its_topic_once(relayed: Relayed) -> Verdict:
+    """Checks that what was acknowledged is at the seqs that the answer named, and nowhere else."""
+    verdict = Verdict()
+    at: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for topic, records in relayed.topics.items():
+        for record in records:
+            at[topic, record.id].append(record.seq)
+    for push in relayed.pushes:
+        for place, one in enumerate(push.ids):
+            seqs = at[push.topic, one]
+            may_be_gone = push.topic in relayed.capped and not seqs
+            verdict.require(
+                may_be_gone or seqs == [push.first_seq + place], push.topic, one, seqs, push.first_seq + place
+            )
+    return verdict
+
+
+def a_destination_is_its_filtered_source(relayed: Relayed) -> Verdict:
+    """Checks that a destination at rest has what its source has and the filter lets through: each once, in order."""
+    verdict = Verdict()
+    for route in relayed.routes:
+        wanted = [record.id for record in relayed.topics[route.source] if record.tag.startswith(route.prefix)]
+        copied = [record.id for record in relayed.topics[route.dest]]
+        verdict.require(len(copied) == len(wanted), route, "copied", len(copied), "wanted", len(wanted))
+        for place, (one, other) in enumerate(zip(copied, wanted, strict=False)):
+            verdict.require(one == other, route, place, one, other)
+    return verdict
+
+
+def a_watcher_sees_everything(relayed: Relayed) -> Verdict:
+    """Checks that each seq of each topic was sent to each watcher, or lies in a gap that it was told of; and that only a
+    cap makes a gap.
+    """
+    verdict = Verdict()
+    for watcher, sent in relayed.watched.items():
+        told: dict[str, set[int]] = defaultdict(set)
+        for one in sent:
+            verdict.require(not one.is_gap or one.topic in relayed.capped, watcher, "gap without a cap", one)
+            told[one.topic] |= set(range(one.first, one.last + 1)) if one.is_gap else {r.seq for r in one.records}
+        for topic, head in relayed.heads.items():
+            missing = sorted(set(range(1, head + 1)) - told[topic])
+            verdict.require(not missing, watcher, topic, "never sent", missing[:5], len(missing))
+    return verdict
+
+
+def a_watcher_is_sent_what_is_there(relayed: Relayed) -> Verdict:
+    """Checks that a record has the same seq for a watcher as for a reader."""
+    verdict = Verdict()
+    there = {(topic, record.seq): record.id for topic, records in relayed.topics.items() for record in records}
+    for watcher, sent in relayed.watched.items():
+        for one in sent:
+            for record in one.records:
+                expected = there.get((one.topic, record.seq))
+                is_gone = expected is None and one.topic in relayed.capped
+                verdict.require(is_gone or expected == record.id, watcher, one.topic, record, expected)
+    return verdict
+
+
+def frames_leave_nothing_out(relayed: Relayed) -> Verdict:
+    """Checks that what a watcher is sent begins no later than where it is, that its records ascend one by one, and that it
+    comes back only as far as a lost connection explains: behind what it was sent, never ahead.
+    """
+    verdict = Verdict()
+    for watcher, sent in relayed.watched.items():
+        for one in sent:
+            verdict.require(one.first <= one.place + 1, watcher, "skips", one.topic, one.place, one.first)
+            if not one.is_gap:
+                seqs = [record.seq for record in one.records]
+                verdict.require(seqs == list(range(one.first, one.last + 1)), watcher, "holes", one.topic, seqs[:5])
+    return verdict
+
+
+LAWS: tuple[Callable[[Relayed], Verdict], ...] = (
+    an_acknowledged_record_is_in_its_topic_once,
+    a_destination_is_its_filtered_source,
+    a_watcher_sees_everything,
+    a_watcher_is_sent_what_is_there,
+    frames_leave_nothing_out,
+)
+
+
+def judge(relayed: Relayed) -> dict[str, Verdict]:
+    """Returns what became of each law, by its name."""
+    return {law.__name__.replace("_", " "): law(relayed) for law in LAWS}
