@@ -1,5 +1,5 @@
 """A named consumer of streams. Where it is in each stream is kept by the server, in a pull-wake subscription with the id
-`NAME/STREAM`. Whoever reads a stream under that name claims it first, and acknowledges what is done; so the name may be
+`NAME/STREAM`. A reader under that name claims the stream first, and acknowledges what is done; so the name may be
 used on any machine, and by many workers at once.
 
     claim -> read from the acknowledged offset -> print, or run a command -> ack … ack with done

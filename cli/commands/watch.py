@@ -46,7 +46,7 @@ on standard output, too: {"event":"tombstone","id":"…","data":{…}}.
 
 @dataclass
 class Session:
-    """A watch session: what the server is told to watch, and where each topic stands."""
+    """A watch session: what the server is told to watch, and where each topic is."""
 
     client: Client
     base: str

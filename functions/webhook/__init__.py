@@ -1,1 +1,1 @@
-"""The function that posts webhooks. It may call no AWS service: whoever deceives it has gained nothing."""
+"""The function that posts webhooks. It may call no AWS service: to deceive it gains nothing."""

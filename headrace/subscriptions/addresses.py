@@ -51,7 +51,7 @@ _VISIBLE = re.compile(r"[\x21-\x7e]+", re.ASCII)
 
 
 class UrlRefused(ValueError):
-    """A webhook must not go to this URL or address. The message says why, and may be shown to whoever gave it."""
+    """A webhook must not go to this URL or address. The message says why, and may be shown to the client that gave it."""
 
 
 @dataclass(frozen=True)
