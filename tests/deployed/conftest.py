@@ -20,6 +20,7 @@ import httpx
 import pytest
 
 from infra.assembly import Assembly, assemble, read
+from infra.doors import SOCKETS_STAGE
 from infra.machine import ARM, LAMBDA, X86, Machine
 from infra.wheels import matching_python
 from tests.conformance.contract.client import TEXT, Api, Stream
@@ -33,7 +34,7 @@ SPARK_TYPE = "AWS::EMRServerless::Application"
 ALARM_TYPE = "AWS::CloudWatch::Alarm"
 CANARY_TYPES = {"AWS::CodeDeploy::Application", "AWS::CodeDeploy::DeploymentGroup"}
 ARCHITECTURES = {"x86_64": X86, "aarch64": ARM}
-FIRST = ("artifacts", "template", "protocol", "topics", "flow")
+FIRST = ("artifacts", "template", "protocol", "topics", "sockets", "flow")
 LAST = ("latency", "rollback", "guarded", "removal")
 FINDINGS = pytest.StashKey[dict[str, Any]]()
 ADMIN_KEY_TYPE = "AWS::SecretsManager::Secret"
@@ -140,7 +141,7 @@ def lacked(resource: dict[str, Any]) -> bool:
 
 
 @pytest.fixture(scope="session")
-def reduced(assembly: Assembly, findings: dict[str, Any]) -> tuple[Reduced, Reduced]:
+def reduced(assembly: Assembly, cloud: Emulator, findings: dict[str, Any]) -> tuple[Reduced, Reduced]:
     """Returns the assembly's templates without what the emulator lacks, the data's first."""
     data, application = (without(stack.template, lacked) for stack in assembly.stacks)
     for id_, resource in data.template["Resources"].items():
@@ -149,6 +150,12 @@ def reduced(assembly: Assembly, findings: dict[str, Any]) -> tuple[Reduced, Redu
             resource["Properties"]["GenerateSecretString"]["ExcludeCharacters"] = string.punctuation
             data.changed[f"{id_}/Properties/GenerateSecretString/ExcludeCharacters"] = string.punctuation
     for id_, resource in application.template["Resources"].items():
+        variables = resource.get("Properties", {}).get("Environment", {}).get("Variables", {})
+        if "HEADRACE_SOCKETS_ENDPOINT" in variables:  # a host name of AWS leads nowhere from here
+            (sockets,) = (key for key in application.template["Resources"] if key.startswith("WebSocketApi"))
+            there = [f"{cloud.endpoint}/_aws/execute-api/", {"Ref": sockets}, f"/{SOCKETS_STAGE}"]
+            variables["HEADRACE_SOCKETS_ENDPOINT"] = {"Fn::Join": ["", there]}
+            application.changed[f"{id_}/Properties/Environment/Variables/HEADRACE_SOCKETS_ENDPOINT"] = cloud.endpoint
         if resource.pop("UpdatePolicy", None):  # aliases move at once, without CodeDeploy
             application.changed[f"{id_}/UpdatePolicy"] = ""
             del application.placeholders[f"{id_}/UpdatePolicy/CodeDeployLambdaAliasUpdate/ApplicationName"]
@@ -208,7 +215,7 @@ def api(stack: Stack) -> Iterator[Api]:
 
 def open_api(stack: Stack) -> Api:
     """Returns the API of a deployment, with the key in its secret."""
-    id_ = stack.physical("AWS::ApiGatewayV2::Api")
+    id_ = stack.physical("AWS::ApiGatewayV2::Api", holding="Door")
     secrets = stack.emulator.client("secretsmanager")
     key = secrets.get_secret_value(SecretId=stack.outputs["AdminKeySecretArn"])["SecretString"]
     return Api(f"{stack.emulator.endpoint}/_aws/execute-api/{id_}", key=key)

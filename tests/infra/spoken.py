@@ -11,6 +11,7 @@ from tests.infra.resources import Resources, Statement
 ROLES = {
     "api": "ApiRole",
     "streaming": "StreamingRole",
+    "sockets": "SocketsRole",
     "sealer": "SealerRole",
     "indexer": "IndexerRole",
     "relay": "RelayRole",
@@ -28,8 +29,8 @@ _NAMES = {
     r"DataKey[0-9A-F]{8}": "key",
     r"SparkApplication[0-9A-F]{8}": "application",
     r"SparkRole[0-9A-F]{8}": "role of jobs",
-    r"(?:Api|Streaming|Sealer|Indexer|Relay|Webhook|Versions)Log[0-9A-F]{8}": "log group",
-    r"(Api|Streaming|Sealer|Indexer|Relay|Webhook)Function[0-9A-F]{8}": "function {}",
+    r"(?:Api|Streaming|Sockets|Sealer|Indexer|Relay|Webhook|Versions)Log[0-9A-F]{8}": "log group",
+    r"(Api|Streaming|Sockets|Sealer|Indexer|Relay|Webhook)Function[0-9A-F]{8}": "function {}",
 }
 _LOG = "logs/" + "?" * 32
 
@@ -66,6 +67,8 @@ def _actions(statement: Statement) -> str:
 def _resource(target: str) -> str:
     if "-assets-${AWS::AccountId}" in target:  # of the CDK's bootstrap; names change with what they hold
         return "assets of this deployment" if '"/' in target else "bucket of assets"
+    if "@connections" in target:
+        return "clients of the WebSocket API"
     if ":alarm:*" in target:
         return "alarms of account and region"
     match json.loads(target):

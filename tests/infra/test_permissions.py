@@ -35,7 +35,8 @@ def test_no_statement_allows_every_action_or_every_resource(resources: Resources
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_functions_touch_the_services_that_they_need_and_no_other(resources: Resources, function: str) -> None:
     services = {a.partition(":")[0] for s in resources.statements(function) for a in s.actions}
-    assert services <= DATA_SERVICES | (JOB_SERVICES if function == "indexer" else set())
+    own = {"indexer": JOB_SERVICES, "relay": {"execute-api"}}
+    assert services <= DATA_SERVICES | own.get(function, set())
 
 
 def test_the_streaming_door_may_do_what_the_other_one_may(resources: Resources) -> None:
@@ -213,7 +214,8 @@ def test_the_key_is_used_through_one_store_at_a_time(resources: Resources, funct
     }
     of_any_kind = [s for s in resources.statements(function) if any(a.startswith("kms:") for a in s.actions)]
     assert len(of_any_kind) == len(through)
-    assert through.keys() == {"dynamodb", "s3"} | ({"secretsmanager"} if function in ("api", "streaming") else set())
+    reads_keys = function in ("api", "streaming", "relay")
+    assert through.keys() == {"dynamodb", "s3"} | ({"secretsmanager"} if reads_keys else set())
     assert through["s3"] == {"kms:Decrypt", "kms:GenerateDataKey"}
     assert through.get("secretsmanager", {"kms:Decrypt"}) == {"kms:Decrypt"}
 
@@ -258,7 +260,7 @@ def test_the_page_on_permissions_has_each_statement_as_it_is(resources: Resource
     lines = [
         line
         for line in PAGE.read_text().splitlines()
-        if re.match(r"\| (api|streaming|sealer|indexer|relay|webhook|job|versions|canary) \|", line)
+        if re.match(r"\| (api|streaming|sockets|sealer|indexer|relay|webhook|job|versions|canary) \|", line)
     ]
     said = [tuple(cell.strip() for cell in line.strip("|").split(" | ")) for line in lines]
     assert [row[:4] for row in said] == [

@@ -85,10 +85,15 @@ def url_of(server: Server) -> str:
 @contextmanager
 def opened(server: Server, **headers: str) -> Iterator[Socket]:
     """Opens a socket with the server's key, if it has one, and further headers of the handshake."""
-    sent = dict(headers)
-    if server.key is not None:
-        sent["Authorization"] = f"Bearer {server.key}"
-    with connect(url_of(server), additional_headers=sent, proxy=None, open_timeout=WAIT_S) as connection:
+    with open_at(url_of(server), server.key, **headers) as socket:
+        yield socket
+
+
+@contextmanager
+def open_at(url: str, key: str | None, **headers: str) -> Iterator[Socket]:
+    """Opens a socket at a URL with a key, if there is one, and further headers of the handshake."""
+    sent = dict(headers) if key is None else {**headers, "Authorization": f"Bearer {key}"}
+    with connect(url, additional_headers=sent, proxy=None, open_timeout=WAIT_S) as connection:
         yield Socket(connection)
 
 
