@@ -58,8 +58,8 @@ class Desk:
         """Returns the timer of a subscription; None if it has none."""
         return self.stores.follows.get(timer_log(id_), KIND, id_)
 
-    def arm(self, id_: str, at_ms: int) -> None:
-        """Has the relay visit a subscription at a time, or before it."""
+    def arm(self, id_: str, at_ms: int, *, is_urgent: bool = True) -> None:
+        """Has the relay visit a subscription at a time, or before it; if that is not urgent, a while later."""
         for _ in self.tries("a subscription's timer changes all the time"):
             row = self.timer(id_)
             if row is not None and row.due_ms and row.due_ms <= at_ms and self.now_ms() < row.due_ms + _LATE_MS:
@@ -69,7 +69,8 @@ class Desk:
             else:
                 armed = replace(row, due_ms=at_ms)
             if self.stores.follows.put(armed, row):
-                self.ring(armed)
+                if is_urgent:
+                    self.ring(armed)
                 return
 
     def drop_timer(self, id_: str) -> None:

@@ -67,7 +67,7 @@ class Links:
         keeps its cursor, so that this may be repeated.
         """
         sub = row.sub
-        if sub.linked == 0:
+        if sub.linked == 0 and sub.config.streams:
             self.add(sub, sub.config.streams)
         names = self.matching(sub.config)
         _LOOKERS.map(lambda name: self._link(sub, name.name, is_explicit=False, created=name.config), names)

@@ -70,6 +70,8 @@ class Rows:
         nothing, if one of them is not the one that was read.
         """
         own = PutPart(_part(sub, expires_ms), before.part if before is not None else None)
+        if not others:
+            return self._sessions.put_part(own.part, own.replaces)
         return self._sessions.commit((own, *others)) is None
 
     def put_links(self, before: Row, after: Subscription, links: Sequence[PutPart]) -> bool:

@@ -140,7 +140,7 @@ def finish_call(
         return sub
     if outcome is Outcome.FAILED:
         return _failed(sub, wake, now_ms, jitter)
-    until_ms = wake.began_ms + sub.config.lease_ttl_ms
+    until_ms = now_ms + sub.config.lease_ttl_ms
     return replace(sub, wake=replace(wake, stage="accepted", failures=0, until_ms=until_ms))
 
 
@@ -198,8 +198,9 @@ def find_token(sub: Subscription, token: str) -> Token:
 
 
 def check_fence(sub: Subscription, token: Token, wake_id: str, generation: int) -> None:
-    """Raises Fenced unless the token, and the wake and generation in the body, are all of the wake that is open. The caller
-    has let time pass.
+    """Raises Fenced unless the token, and the wake and generation in the body, are all of the wake that is open. A lease
+    that is over fences nobody before its end is noted, by the relay or by another's claim: until then no other has the
+    work.
     """
     wake = sub.wake
     current = wake is not None and (wake.id, sub.generation)

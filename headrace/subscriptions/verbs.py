@@ -87,29 +87,30 @@ class Subscriptions:
         with self._desk.streams.in_time():
             row, is_new = self._create(id_, config, from_start)
             if row.sub.linked == 0:
-                self.wakes.finish_linking(row)
+                try:
+                    self.links.link_existing(row)
+                except InvalidSubscription:
+                    if is_new:
+                        self._end(row)
+                    raise
+                self._rows.put(row, replace(row.sub, linked=1))  # or the relay has done it meanwhile
             if is_new and from_start:
                 self.wakes.open_next(id_)
-            shown = self._rows.get(id_) or row
-            return Shown(shown.sub, self._links(id_), is_new)
+            return Shown(row.sub, self._links(id_), is_new)
 
     def _create(self, id_: str, config: Config, from_start: bool = False) -> tuple[Row, bool]:
-        is_checked = False
         for _ in self._desk.tries("others keep changing this subscription"):
             row = self._rows.get(id_)
             if row is not None and not row.sub.is_deleted:
                 if row.sub.config != config:
                     raise SubscriptionExists(id_)
                 return row, False
-            if not is_checked:
-                self.links.matching(config)
-                is_checked = True
             if row is not None:
                 self.links.clean(row.sub)
             for beginning in beginnings(config, config.streams):
                 self._rows.put_interest(beginning, id_)
             now_ms = self._desk.now_ms()
-            self._desk.arm(id_, now_ms + SECOND_LOOK_MS)
+            self._desk.arm(id_, now_ms + SECOND_LOOK_MS, is_urgent=False)
             generation = row.sub.generation if row is not None else 0
             sub = Subscription(id_, config, now_ms, generation, from_start=from_start)
             if self._rows.put(row, sub):
@@ -134,12 +135,19 @@ class Subscriptions:
                 if row is None or row.sub.is_deleted:
                     return
                 allow(row.sub.config, ())
-                left = replace(row.sub, wake=None, is_deleted=True)
-                now_ms = self._desk.now_ms()
-                self._desk.arm(id_, now_ms)
-                if self._rows.put(row, left, expires_ms=now_ms + _KEPT_MS):
-                    self.links.clean(left)
+                if self._end(row):
                     return
+
+    def _end(self, row: Row) -> bool:
+        """Deletes a subscription. Returns False if another has changed it."""
+        left = replace(row.sub, wake=None, is_deleted=True)
+        now_ms = self._desk.now_ms()
+        self._desk.arm(left.id, now_ms, is_urgent=False)  # for what is left if this process dies
+        if not self._rows.put(row, left, expires_ms=now_ms + _KEPT_MS):
+            return False
+        self.links.clean(left)
+        self._desk.drop_timer(left.id)
+        return True
 
     def add(self, id_: str, paths: Sequence[str], allow: Allow) -> None:
         """Links streams by name, at their tails; those that do not exist yet, too."""
@@ -232,9 +240,8 @@ class Subscriptions:
         row = self._row(id_)
         _check_type(row.sub, type_)
         bound = rules.find_token(row.sub, token)
-        sub = rules.pass_time(row.sub, self._desk.now_ms(), self._desk.jitter())
-        rules.check_fence(sub, bound, ack.wake_id, ack.generation)
-        return row, sub
+        rules.check_fence(row.sub, bound, ack.wake_id, ack.generation)
+        return row, row.sub
 
     def _moved(self, id_: str, acks: Sequence[tuple[str, str]]) -> list[PutPart]:
         """Checks all acks, and returns the guards that move the cursors. Of several for one stream, each must be right, and

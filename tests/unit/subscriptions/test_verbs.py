@@ -168,10 +168,10 @@ def test_a_lease_that_ends_fences_its_worker_and_the_work_is_announced_again(wor
     world.tick()
     assert world.sub().wake is not None, "the heartbeat renewed it"
     world.advance(1)
-    with pytest.raises(Fenced):
-        world.ack(claimed, ("orders/1", tail), done=True)
     world.tick()
     assert [record["generation"] for record in world.wakes()] == [1, 2]
+    with pytest.raises(Fenced):
+        world.ack(claimed, ("orders/1", tail), done=True)
     assert world.claim("other").subscription.generation == 2
     with pytest.raises(Fenced):
         world.ack(claimed, done=True)
@@ -239,6 +239,22 @@ def test_a_wake_stream_wakes_other_subscriptions_and_never_its_own(world: World)
     world.hear()
     assert [record["stream"] for record in world.wakes("pool2")] == ["pool"]
     assert "pool" not in world.links()
+
+
+def test_a_worker_that_is_late_is_heard_as_long_as_no_other_has_its_work(world: World) -> None:
+    world.create("orders/1")
+    world.put()
+    tail = world.append("orders/1")
+    world.hear()
+    late = world.claim("late")
+    world.advance(6)
+    other = world.claim("other")
+    assert other.subscription.generation == 2
+    with pytest.raises(Fenced):
+        world.ack(late, ("orders/1", tail), done=True)
+    world.advance(6)
+    assert not world.ack(other, ("orders/1", tail), done=True), "its lease is over, but nobody has noted that"
+    assert world.links()["orders/1"].acked_offset == tail
 
 
 # Webhooks.
@@ -386,6 +402,15 @@ def test_a_stream_that_is_created_again_begins_anew(world: World) -> None:
     assert len(world.wakes()) == 1
 
 
+def test_a_pattern_that_matches_too_much_is_refused(world: World) -> None:
+    for number in range(MAX_LINKS + 1):
+        world.create(f"orders/{number}")
+    with pytest.raises(InvalidSubscription):
+        world.put()
+    with pytest.raises(NoSubscription):
+        world.sub()
+
+
 def test_a_subscription_has_at_most_a_thousand_links(world: World) -> None:
     names = tuple(f"audit/{n}" for n in range(MAX_LINKS))
     world.put(Config("pull-wake", streams=names, wake_stream="pool"))
@@ -402,7 +427,7 @@ def test_the_same_configuration_is_the_same_subscription(world: World) -> None:
     first = world.subs.put("s", PULL)
     again = world.subs.put("s", PULL)
     assert (first.is_new, again.is_new) == (True, False)
-    assert first.subscription == again.subscription
+    assert replace(first.subscription, linked=1) == again.subscription
     with pytest.raises(SubscriptionExists):
         world.put(replace(PULL, lease_ttl_ms=6_000))
 
