@@ -7,8 +7,9 @@ import msgspec
 from functions.relay.context import Context
 from functions.relay.followers import Hint
 from headrace.tables.follows import Follow
+from headrace.watch.values import Ringing
 
-_number = msgspec.json.Decoder(int)
+_ringing = msgspec.json.Decoder(Ringing)
 
 
 class Bells:
@@ -17,6 +18,10 @@ class Bells:
     def __init__(self, parts: Context) -> None:
         self._sessions = parts.stores.sessions
 
-    def visit(self, follow: Follow, hint: Hint) -> None:  # noqa: ARG002
-        """Adds the topic's number to what the session's bell rings for."""
-        self._sessions.ring(follow.id, (_number.decode(follow.data),), follow.until_ms)
+    def visit(self, follow: Follow, hint: Hint) -> None:
+        """Adds the topic's number to what the session's bell rings for; not for the very entry that lets it ring, after
+        which the stream reads the topic anyway.
+        """
+        ringing = _ringing.decode(follow.data)
+        if hint.kind != "follow" or hint.offset != ringing.end:
+            self._sessions.ring(follow.id, (ringing.number,), follow.until_ms)

@@ -24,7 +24,7 @@ from headrace.topics.verbs import Topics
 from headrace.watch import frames, ids
 from headrace.watch.errors import Fenced, WatchNotFound
 from headrace.watch.frames import Frame, Position
-from headrace.watch.values import BELL, FEW, TTL_MS, Cursor, Cursors, Definition, Session
+from headrace.watch.values import BELL, FEW, TTL_MS, Cursor, Cursors, Definition, Ringing, Session
 
 _RINGS_MS = 600_000  # how long topics ring after the end of a stream: so the next ones need not follow them again
 _cursors = msgspec.json.Decoder(Cursors)
@@ -115,10 +115,14 @@ class Stream:
         """Lets a topic ring the bell. What is appended before that is read afterwards."""
         name, wid = self.names[number], self._row.id
         try:
-            log_id = self._topics.head(name).log_id
-            before = self._stores.follows.get(log_id, BELL, wid)
-            follow = Follow(log_id, BELL, wid, msgspec.json.encode(number), self._rung_ms)
-            self._topics.follow(name, follow, replaces=before)
+            head = self._topics.head(name)
+            data = msgspec.json.encode(Ringing(number, head.state.next_offset))
+            follow = Follow(head.log_id, BELL, wid, data, self._rung_ms)
+            try:
+                self._topics.follow(name, follow)
+            except Conflict:  # that of an earlier stream
+                before = self._stores.follows.get(head.log_id, BELL, wid)
+                self._topics.follow(name, follow, replaces=before)
         except (HeadraceError, StoreError) as exc:
             return number, None if isinstance(exc, NotFound | Conflict) else exc
         self._silent.discard(number)

@@ -81,6 +81,13 @@ class Cursors(msgspec.Struct, frozen=True, array_like=True):
     rung_ms: int = 0
 
 
+class Ringing(msgspec.Struct, frozen=True, array_like=True):
+    """What the follower's row of a topic says: its number in the watch, and where its log ended before it began to ring."""
+
+    number: int
+    end: int
+
+
 class Start(NamedTuple):
     """Where a watch begins in a topic: after `seq`, or with `tail` after what it has now."""
 

@@ -66,6 +66,14 @@ def race(at: int) -> tuple[World, Meanwhile, Stream]:
     return world, meanwhile, world.process(meanwhile).open(world.process().create(*NAMES))
 
 
+def test_the_entry_that_lets_a_topic_ring_does_not_ring(world: World, process: Process) -> None:
+    stream = process.open(process.create(*NAMES))
+    drain(stream)
+    for name in NAMES:
+        world.relay_newest(process.topics, name)
+    assert list(stream.hear()) == []
+
+
 def test_an_append_at_any_moment_while_a_topic_begins_to_ring() -> None:
     """It is in the page, or the bell rings (hazard: follower misses an append)."""
     met = Counter[str]()
@@ -191,10 +199,10 @@ def test_a_topic_that_can_not_be_followed_says_why_and_is_tried_again(
     stream = process.open(process.create(*NAMES))
     with monkeypatch.context() as patch:
 
-        def fail(*_: object) -> None:
+        def fail(*_: object, **__: object) -> None:
             raise StoreTimeout("away")
 
-        patch.setattr(world.wal.follows, "get", fail)
+        patch.setattr(process.topics, "follow", fail)
         news = stream.read([0, 1])
         assert [type(one.error) for one in news] == [StoreTimeout, StoreTimeout]
     assert records(drain(stream)) == {name: [1] for name in NAMES}
