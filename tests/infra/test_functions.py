@@ -131,5 +131,5 @@ def test_logs_end_and_belong_to_the_stack(resources: Resources) -> None:
         assert group["Properties"]["RetentionInDays"] == 90
         assert group["DeletionPolicy"] == "Delete"
     used = {f["Properties"]["LoggingConfig"]["LogGroup"]["Ref"] for f in resources.of("Lambda::Function").values()}
-    assert len(used) == 7
+    assert len(used) == 8
     assert used < set(groups)
