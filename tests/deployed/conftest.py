@@ -32,6 +32,7 @@ from tests.deployed.template import Reduced, without
 
 SPARK_TYPE = "AWS::EMRServerless::Application"
 ALARM_TYPE = "AWS::CloudWatch::Alarm"
+API_TYPE = "AWS::ApiGatewayV2::Api"
 CANARY_TYPES = {"AWS::CodeDeploy::Application", "AWS::CodeDeploy::DeploymentGroup"}
 ARCHITECTURES = {"x86_64": X86, "aarch64": ARM}
 FIRST = ("artifacts", "template", "protocol", "topics", "sockets", "flow")
@@ -152,7 +153,8 @@ def reduced(assembly: Assembly, cloud: Emulator, findings: dict[str, Any]) -> tu
     for id_, resource in application.template["Resources"].items():
         variables = resource.get("Properties", {}).get("Environment", {}).get("Variables", {})
         if "HEADRACE_SOCKETS_ENDPOINT" in variables:  # a host name of AWS leads nowhere from here
-            (sockets,) = (key for key in application.template["Resources"] if key.startswith("WebSocketApi"))
+            apis = [key for key, one in application.template["Resources"].items() if one["Type"] == API_TYPE]
+            (sockets,) = (key for key in apis if key.startswith("WebSocket"))
             there = [f"{cloud.endpoint}/_aws/execute-api/", {"Ref": sockets}, f"/{SOCKETS_STAGE}"]
             variables["HEADRACE_SOCKETS_ENDPOINT"] = {"Fn::Join": ["", there]}
             application.changed[f"{id_}/Properties/Environment/Variables/HEADRACE_SOCKETS_ENDPOINT"] = cloud.endpoint
@@ -215,7 +217,7 @@ def api(stack: Stack) -> Iterator[Api]:
 
 def open_api(stack: Stack) -> Api:
     """Returns the API of a deployment, with the key in its secret."""
-    id_ = stack.physical("AWS::ApiGatewayV2::Api", holding="Door")
+    id_ = stack.physical(API_TYPE, holding="Door")
     secrets = stack.emulator.client("secretsmanager")
     key = secrets.get_secret_value(SecretId=stack.outputs["AdminKeySecretArn"])["SecretString"]
     return Api(f"{stack.emulator.endpoint}/_aws/execute-api/{id_}", key=key)
