@@ -74,16 +74,21 @@ class Stepper:
         copied = [record for record in page.records if feed.routing.passes(record)]
         is_cut = page.gap is not None and topic.config.type == "log"  # a queue's workers learn of no gaps
         if not copied and not is_cut:
-            is_noted = (page.incarnation, page.next_seq) == (incarnation, offset) or self._stores.follows.put(
-                _at(follow, Trail(trail.dest, "", "", page.incarnation, feed.offset, page.next_seq)), follow
-            )
+            is_same = (page.incarnation, page.next_seq) == (incarnation, offset) and not trail.blocked_ms
+            passed = Trail(trail.dest, "", "", page.incarnation, feed.offset, page.next_seq)
+            is_noted = is_same or self._note(follow, passed)
             return None if is_noted and page.caught_up else _AGAIN
         done = self._forward(trail.dest, Forward(feed, copied, page.incarnation, page.next_seq, is_cut))
         if done.outcome == "blocked":
             return self._wait(follow, trail, topic.config, is_new=bool(done.copied) or not trail.tries)
-        if done.outcome == "moved" and trail.blocked_ms:
-            self._stores.follows.put(_at(follow, replace(trail, blocked_ms=0, tries=0)), follow)
-        return None if done.outcome == "moved" and page.caught_up else _AGAIN
+        is_done = done.outcome == "moved" and page.caught_up
+        if done.outcome == "moved" and trail.blocked_ms:  # if that fails, the next visit does it
+            is_done = self._note(follow, replace(trail, blocked_ms=0, tries=0)) and is_done
+        return None if is_done else _AGAIN
+
+    def _note(self, follow: Follow, trail: Trail) -> bool:
+        """Writes what a router's row keeps. Returns False if the row has changed since it was read."""
+        return self._stores.follows.put(replace(follow, data=trail.encode()), follow)
 
     def _forward(self, dest: str, step: Forward) -> Forwarded:
         try:
@@ -97,7 +102,7 @@ class Stepper:
         now_ms = self._stores.clock.now_ms()
         tries = 1 if is_new else trail.tries + 1
         noted = replace(trail, blocked_ms=trail.blocked_ms or now_ms, tries=tries)
-        self._stores.follows.put(_at(follow, noted), follow)
+        self._note(follow, noted)
         logs: list[Which] = [trail.dest, (trail.dest, LEASES)] if config.type == "queue" else [trail.dest]
         for which in logs:
             self._follow_dest(which, follow, now_ms)
@@ -113,7 +118,3 @@ class Stepper:
             waiting = Follow(head.log_id, ROUTER, _WAITING + follow.id, trail.encode(), until_ms)
             with suppress(Conflict):  # another process follows for it just now
                 self._topics.follow(which, waiting, replaces=standing)
-
-
-def _at(follow: Follow, trail: Trail) -> Follow:
-    return replace(follow, data=trail.encode())

@@ -316,3 +316,20 @@ def test_room_that_is_made_before_it_is_waited_for_is_seen(process: Process) -> 
     assert process.step() == 0.0
     assert process.settle() is None
     assert process.data("b") == [b"1"]
+
+
+def test_a_router_that_is_free_again_says_so(process: Process) -> None:
+    """Also if its row changed while it was told: the next visit tells it."""
+    process.put("b", discard="reject", cap_records=1)
+    process.route()
+    process.write("a", b"1", b"2")
+    process.settle()
+    process.topics.erase("b", 2, None)
+    other = process.stores.follows
+    row = process.follow()
+    process.follows.on("put", lambda: other.target.put(structs.replace(row, due_ms=1), row))
+    assert process.step() == 0.0
+    assert process.view().blocked_ms is not None
+    assert process.settle() is None
+    assert process.view().blocked_ms is None
+    assert process.data("b") == [b"2"]
