@@ -281,6 +281,24 @@ def rules(
             breaching=3,
             periods=3,
         ),
+        Rule(
+            "webhooks-fail",
+            "More than half of the calls of webhooks are accepted by no receiver; each is tried again.",
+            {"failed": own("relay", "WebhooksFailed"), "calls": own("relay", "Webhooks")},
+            f"IF(calls>={busy},100*failed/calls,0)",
+            50,
+            breaching=3,
+            periods=3,
+        ),
+        Rule(
+            "webhooks-late",
+            "A receiver was called for half an hour, and has not accepted its wake.",
+            {"age": own("relay", "WebhookAgeMs", "Maximum")},
+            "age",
+            30 * _MINUTE_MS,
+            breaching=3,
+            periods=3,
+        ),
         *(
             Rule(
                 f"function-fails-{name}",

@@ -144,6 +144,8 @@ class HeadraceStack(Stack):
         socket_door = SocketDoor(self, "WebSocket", function=sockets.live, environment=environment)
         for one in doors.values():  # there is no socket at the doors of HTTP: they tell where
             one.function.add_environment("HEADRACE_SOCKETS_URL", socket_door.url)
+            # What receivers of webhooks are told.
+            one.function.add_environment("HEADRACE_BASE_URL", door.url)
 
         sealer = PythonFunction(
             self,
@@ -178,6 +180,18 @@ class HeadraceStack(Stack):
             queue_concurrency=environment.sealer_queue_concurrency,
         )
 
+        # It posts to strangers, and may do nothing but write its log.
+        webhook = PythonFunction(
+            self,
+            "Webhook",
+            artifact="webhook",
+            machine=machine,
+            timeout=WEBHOOK_TIMEOUT,
+            environment={"HEADRACE_STACK": self.stack_name},
+            memory_mb=WEBHOOK_MEMORY_MB,
+            log_retention=environment.log_retention,
+        )
+
         relay = PythonFunction(
             self,
             "Relay",
@@ -189,6 +203,9 @@ class HeadraceStack(Stack):
                 "HEADRACE_RELAY_QUEUE_URL": queues.relay.queue_url,
                 "HEADRACE_API_KEYS_SECRET": data.api_keys.secret_arn,
                 "HEADRACE_SOCKETS_ENDPOINT": socket_door.endpoint,
+                "HEADRACE_SIGNING_KEYS_SECRET": data.signing_keys.secret_arn,
+                "HEADRACE_WEBHOOK_FUNCTION": webhook.live.function_arn,
+                "HEADRACE_BASE_URL": door.url,
             },
             memory_mb=environment.memory_mb,
             log_retention=environment.log_retention,
@@ -204,6 +221,8 @@ class HeadraceStack(Stack):
                 stream_dead_letters=queues.relay_stream_dead_letters,
                 api_keys=data.api_keys,
                 connections=socket_door.connections,
+                signing_keys=data.signing_keys,
+                webhook=webhook.live,
             )
         )
         RelayTriggers(
@@ -256,18 +275,6 @@ class HeadraceStack(Stack):
             queue=queues.index,
             application=spark.application,
             queue_concurrency=environment.indexer_queue_concurrency,
-        )
-
-        # It posts to strangers, and may do nothing but write its log.
-        webhook = PythonFunction(
-            self,
-            "Webhook",
-            artifact="webhook",
-            machine=machine,
-            timeout=WEBHOOK_TIMEOUT,
-            environment={"HEADRACE_STACK": self.stack_name},
-            memory_mb=WEBHOOK_MEMORY_MB,
-            log_retention=environment.log_retention,
         )
 
         Versions(

@@ -29,7 +29,7 @@ SERVICES = {
     "api": ("dynamodb", "s3", "secretsmanager", "sqs"),
     "sealer": ("dynamodb", "s3", "sqs"),
     "indexer": ("dynamodb", "s3", "sqs", "emr-serverless"),
-    "relay": ("dynamodb", "s3", "sqs", "secretsmanager", "apigatewaymanagementapi"),
+    "relay": ("dynamodb", "s3", "sqs", "secretsmanager", "apigatewaymanagementapi", "lambda"),
     "webhook": (),
 }
 

@@ -163,6 +163,7 @@ def _relaying(own: Own, relay: lambda_.IFunction) -> list[cloudwatch.IWidget]:
             *(own("relay", name) for name in ("Visits", "VisitsContinued", "VisitsPutOff", "VisitsBlocked")),
         ),
         _graph("Relay: repeats", own("relay", "VisitFailures"), own("relay", "VisitsMissed")),
+        _graph("Webhooks", *(own("relay", name) for name in ("Webhooks", "WebhooksFailed"))),
     ]
 
 

@@ -14,6 +14,7 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_emrserverless as emrserverless
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sqs as sqs
@@ -134,9 +135,11 @@ def relay_statements(
     stream_dead_letters: sqs.IQueue,
     api_keys: secretsmanager.ISecret,
     connections: str,
+    signing_keys: secretsmanager.ISecret,
+    webhook: lambda_.IFunction,
 ) -> list[iam.PolicyStatement]:
-    """Returns what the relay may do: read logs, append to them as the api does, keep the rows of followers, and send
-    messages to the clients of sockets. It creates no name, and deletes no object.
+    """Returns what the relay may do: read logs, append to them as the api does, keep the rows of followers, send messages
+    to the clients of sockets, sign webhooks and have them posted. It creates no name, and deletes no object.
 
     Args:
         connections: ARN of sending to the clients of the WebSocket API.
@@ -160,7 +163,9 @@ def relay_statements(
         *_read_stream(tables.wal),
         # What the key allows that opened a socket is asked at each push.
         _read_secret("ReadApiKeys", api_keys),
+        _read_secret("ReadSigningKeys", signing_keys),
         *_use_key(bucket, key, "Secret", service="secretsmanager", actions=["Decrypt"]),
+        iam.PolicyStatement(sid="PostWebhooks", actions=["lambda:InvokeFunction"], resources=[webhook.function_arn]),
         iam.PolicyStatement(sid="PushToSockets", actions=["execute-api:ManageConnections"], resources=[connections]),
         _on_queue("RelayQueue", queue, ["SendMessage", *POLL]),
         # By Lambda, in the name of the function.

@@ -12,11 +12,13 @@ from random import SystemRandom
 
 import msgspec
 
+from functions.metrics import RelayMetric
 from functions.queue import visit_when_due
 from functions.relay.context import Context
 from functions.relay.followers import Hint
 from headrace.errors import StoreError
 from headrace.streams.verbs import Streams
+from headrace.subscriptions.delivery import Delivered
 from headrace.subscriptions.desk import Desk, timer_log
 from headrace.subscriptions.rules import Outcome, outcome_of
 from headrace.subscriptions.signing import HEADER
@@ -48,9 +50,11 @@ class Wakes:
             signature = self._context.signing.keys().sign(body, self._context.now_ms() // 1000)
         except StoreError:
             return Outcome.FAILED  # the keys could not be read; that is logged
+        began_ms = self._context.now_ms()
         delivered = self._context.deliver.post(
             call.url, body, {"Content-Type": "application/json", HEADER: signature}
         )
+        self._measure(call, delivered, began_ms)
         if not delivered.is_accepted:
             _log.warning(
                 "webhook failed: subscription=%s attempt=%s status=%s reason=%s",
@@ -60,6 +64,14 @@ class Wakes:
                 delivered.error,
             )
         return outcome_of(delivered)
+
+    def _measure(self, call: Call, delivered: Delivered, began_ms: int) -> None:
+        meter, now_ms, wake = self._context.meter, self._context.now_ms(), call.subscription.wake
+        assert wake is not None, "it is being sent"
+        meter.add(RelayMetric.Webhooks)
+        meter.add(RelayMetric.WebhooksFailed, 0 if delivered.is_accepted else 1)
+        meter.add(RelayMetric.WebhookMs, max(0, now_ms - began_ms))
+        meter.add(RelayMetric.WebhookAgeMs, max(0, now_ms - wake.opened_ms))
 
 
 def open_subscriptions(context: Context) -> Subscriptions:

@@ -71,9 +71,9 @@ def open_wake(sub: Subscription, wake_id: str, trigger: str, now_ms: int) -> Sub
     """Opens the next wake of an idle subscription: due to be sent at once, or announced."""
     assert sub.wake is None, "at most one wake is open"
     if sub.config.type == WEBHOOK:
-        wake = Wake(wake_id, trigger, "due", now_ms)
+        wake = Wake(wake_id, trigger, "due", now_ms, opened_ms=now_ms)
     else:
-        wake = Wake(wake_id, trigger, "announced", now_ms + REPEAT_MS, attempts=1)
+        wake = Wake(wake_id, trigger, "announced", now_ms + REPEAT_MS, attempts=1, opened_ms=now_ms)
     return replace(sub, generation=sub.generation + 1, wake=wake)
 
 

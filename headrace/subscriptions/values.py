@@ -42,6 +42,7 @@ class Wake(msgspec.Struct, frozen=True, omit_defaults=True):
         attempts: calls of the webhook that were begun, or announcements.
         failures: calls that failed.
         began_ms: when the newest call began; its lease counts from then.
+        opened_ms: when the wake was opened.
     """
 
     id: str
@@ -52,6 +53,7 @@ class Wake(msgspec.Struct, frozen=True, omit_defaults=True):
     attempts: int = 0
     failures: int = 0
     began_ms: int = 0
+    opened_ms: int = 0
 
 
 class Config(msgspec.Struct, frozen=True, omit_defaults=True):

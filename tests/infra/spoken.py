@@ -24,6 +24,7 @@ _NAMES = {
     r"Tables(\w+?)[0-9A-F]{8}": "table {}",
     r"Queues(\w+?)[0-9A-F]{8}": "queue {}",
     r"DataBucket[0-9A-F]{8}": "bucket",
+    r"WebhookLive[0-9A-F]{8}": "function webhook",
     r"AdminKeySecret[0-9A-F]{8}": "secret of keys",
     r"SigningKeySecret[0-9A-F]{8}": "secret of signing keys",
     r"DataKey[0-9A-F]{8}": "key",

@@ -22,15 +22,23 @@ STORES = {
 OWN = {
     "api": {
         "HEADRACE_API_KEYS_SECRET": "AdminKeySecret",
+        "HEADRACE_BASE_URL": "DoorApi",
         "HEADRACE_SIGNING_KEYS_SECRET": "SigningKeySecret",
         "HEADRACE_RELAY_QUEUE_URL": "QueuesRelay",
     },
     "streaming": {
         "HEADRACE_API_KEYS_SECRET": "AdminKeySecret",
+        "HEADRACE_BASE_URL": "DoorApi",
         "HEADRACE_SIGNING_KEYS_SECRET": "SigningKeySecret",
         "HEADRACE_RELAY_QUEUE_URL": "QueuesRelay",
     },
-    "relay": {"HEADRACE_API_KEYS_SECRET": "AdminKeySecret", "HEADRACE_RELAY_QUEUE_URL": "QueuesRelay"},
+    "relay": {
+        "HEADRACE_API_KEYS_SECRET": "AdminKeySecret",
+        "HEADRACE_RELAY_QUEUE_URL": "QueuesRelay",
+        "HEADRACE_SIGNING_KEYS_SECRET": "SigningKeySecret",
+        "HEADRACE_WEBHOOK_FUNCTION": "WebhookLive",
+        "HEADRACE_BASE_URL": "DoorApi",
+    },
     "sealer": {"HEADRACE_DELAY_QUEUE_URL": "QueuesDelayE"},
     "indexer": {
         "HEADRACE_JOBS_TABLE": "TablesJobs",
@@ -66,7 +74,9 @@ def _referred(value: dict[str, Any]) -> str:
     match value:
         case {"Ref": logical_id}:  # a secret's Ref is its ARN
             return str(logical_id)
-        case {"Fn::GetAtt": [logical_id, "Arn" | "ApplicationId"]}:  # of nothing that has a secret value
+        case {
+            "Fn::GetAtt": [logical_id, "Arn" | "ApplicationId" | "ApiEndpoint"]
+        }:  # of nothing that has a secret value
             return str(logical_id)
         case {"Fn::Sub": str(uploaded)}:
             return uploaded
@@ -88,7 +98,6 @@ def test_every_variable_is_a_setting_and_every_name_that_settings_want_is_given(
     assert names_without_default - given == {
         "HEADRACE_API_KEYS",
         "HEADRACE_SIGNING_KEYS",
-        "HEADRACE_WEBHOOK_FUNCTION",
         "HEADRACE_HOST",
         "HEADRACE_ALLOWED_HOSTS",
     }

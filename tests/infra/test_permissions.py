@@ -35,7 +35,7 @@ def test_no_statement_allows_every_action_or_every_resource(resources: Resources
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_functions_touch_the_services_that_they_need_and_no_other(resources: Resources, function: str) -> None:
     services = {a.partition(":")[0] for s in resources.statements(function) for a in s.actions}
-    own = {"indexer": JOB_SERVICES, "relay": {"execute-api"}}
+    own = {"indexer": JOB_SERVICES, "relay": {"execute-api", "lambda"}}
     assert services <= DATA_SERVICES | own.get(function, set())
 
 
@@ -240,6 +240,15 @@ def test_only_the_api_reads_the_keys_and_each_worker_its_own_queue(resources: Re
         "indexer": {"Index"},
         "relay": {"Relay"},
     }
+
+
+def test_the_relay_reads_keys_alone_and_calls_the_function_that_posts_webhooks_alone(
+    resources: Resources,
+) -> None:
+    actions = set(resources.allowed("relay", "secretsmanager"))
+    ((calls, functions),) = resources.allowed("relay", "lambda").items()
+    assert (actions, calls) == ({"secretsmanager:GetSecretValue"}, "lambda:InvokeFunction")
+    assert ["WebhookLive" in one for one in functions] == [True]
 
 
 def test_the_function_that_posts_webhooks_may_write_its_log_and_nothing_else(resources: Resources) -> None:

@@ -33,21 +33,25 @@ MINUTE_MS = 60_000
 # The thresholds, which no stage is near: values as the meter writes them, the same in each of three periods.
 @FILLS_EMPTY
 @pytest.mark.parametrize(
-    ("written", "fired"),
+    ("service", "written", "fired"),
     [
-        ({"JobsClaimed": 500, "JobsRedelivered": 100, "JobWaitMs": 5 * MINUTE_MS, "TopicAppends": 500}, set()),
-        ({"JobsClaimed": 10, "JobsRedelivered": 10}, set()),  # too few to say anything
-        ({"JobsClaimed": 500, "JobsRedelivered": 400}, {"leases-churn"}),
-        ({"JobsClaimed": 500, "JobsRedelivered": 0, "JobWaitMs": 40 * MINUTE_MS}, {"jobs-wait"}),
-        ({"DeadLetters": 1}, {"jobs-given-up"}),
-        ({"TopicAppends": 1, "StreamEvents": 0}, {"stream-unheard-topics"}),
+        ("api", {"JobsClaimed": 500, "JobsRedelivered": 100, "JobWaitMs": 5 * MINUTE_MS, "TopicAppends": 500}, set()),
+        ("api", {"JobsClaimed": 10, "JobsRedelivered": 10}, set()),  # too few to say anything
+        ("api", {"JobsClaimed": 500, "JobsRedelivered": 400}, {"leases-churn"}),
+        ("api", {"JobsClaimed": 500, "JobsRedelivered": 0, "JobWaitMs": 40 * MINUTE_MS}, {"jobs-wait"}),
+        ("api", {"DeadLetters": 1}, {"jobs-given-up"}),
+        ("api", {"TopicAppends": 1, "StreamEvents": 0}, {"stream-unheard-topics"}),
+        ("relay", {"Webhooks": 500, "WebhooksFailed": 100, "WebhookAgeMs": 5 * MINUTE_MS}, set()),
+        ("relay", {"Webhooks": 2, "WebhooksFailed": 2}, set()),  # too few to say anything
+        ("relay", {"Webhooks": 500, "WebhooksFailed": 400}, {"webhooks-fail"}),
+        ("relay", {"Webhooks": 2, "WebhooksFailed": 2, "WebhookAgeMs": 40 * MINUTE_MS}, {"webhooks-late"}),
     ],
 )
-def test_alarms_of_queues(written: dict[str, float], fired: set[str], fills_empty: bool) -> None:
+def test_thresholds(service: str, written: dict[str, float], fired: set[str], fills_empty: bool) -> None:
     samples = Samples()
     for name, value in {"Sweeps": 5, "StreamEvents": 9, **written}.items():
-        service = "sealer" if name in ("Sweeps", "StreamEvents") else "api"
-        key = Key(NAMESPACE, name, ((DIMENSION, service), (STACK_DIMENSION, STACK)))
+        of = "sealer" if name in ("Sweeps", "StreamEvents") else service
+        key = Key(NAMESPACE, name, ((DIMENSION, of), (STACK_DIMENSION, STACK)))
         for period in range(3):
             samples.add(key, period * 300 + 10, value)
     alarms = [alarm for alarm in alarms_of(read_template(), STACK) if alarm.missing != "breaching"]
