@@ -50,7 +50,9 @@ def read(http: httpx.Client, topic: str) -> list[Any]:
     return [record["data"] for record in answer.json()["records"]]
 
 
-def test_an_append_reaches_the_follower_and_the_relay_hears_of_no_other(server: DevServer, http: httpx.Client) -> None:
+def test_an_append_reaches_the_follower_and_the_relay_hears_of_no_other(
+    server: DevServer, http: httpx.Client
+) -> None:
     for topic in ("followed", "unfollowed"):
         assert http.put(f"topics/{topic}", json={}).status_code == 201
     assert http.put("routers/r", json={"source": "followed", "dest": "copy"}).status_code == 201
