@@ -1,5 +1,6 @@
 """Routers under every order of store calls: processes that write, delete, put and remove routers, and relays that take
-steps, over stores in memory. Which goes on is drawn at each store call, as are calls that fail, answers that are lost, and deaths.
+steps, over stores in memory. Which goes on is drawn at each store call, as are calls that fail, answers that are
+lost, and deaths.
 
     uv run python -m tests.simulation.relay --seeds 2000
 
@@ -284,7 +285,7 @@ def _forward_whatever(self: Any, number: int, step: Any) -> Any:
 
 
 def _check_once(self: Any, found: Any) -> None:
-    """What feeds the destination is what the first look has shown, whoever was first since."""
+    """What feeds the destination is what the first look has shown, also if another was first."""
     self.first_feeds = getattr(self, "first_feeds", found)
     _check(self, self.first_feeds)
 
