@@ -161,7 +161,7 @@ ACKNOWLEDGED = (
     ),
     *_objects("Relay/Role", "it reads on in any log for those who follow it", permissions.LOG_OBJECTS),
     *_objects("Relay/Role", "a payload's key holds its slot and a nonce", permissions.SPILLED_OBJECTS),
-    *_objects("Relay/Role", "the key of what a state names holds a number and a nonce", *permissions.STATE_OBJECTS),
+    *_objects("Relay/Role", "the key of removed records holds a number and a nonce", permissions.STATE_OBJECTS[0]),
     *_objects("Indexer/Role", "it looks at the manifests of any log", permissions.MANIFESTS),
     *_objects("Indexer/Role", "it looks at the definitions of any log", permissions.DEFINITIONS),
     *_objects(

@@ -156,7 +156,7 @@ def relay_statements(
         _on_table("Sessions", tables.sessions, ["GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"]),
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("SpillPayloads", bucket, ["PutObject"], SPILLED_OBJECTS),
-        _on_objects("PutStateObjects", bucket, ["PutObject"], *STATE_OBJECTS),
+        _on_objects("PutStateObjects", bucket, ["PutObject"], STATE_OBJECTS[0]),
         _list_objects(bucket),
         *_use_key_through_tables(bucket, key),
         *_use_key_through_bucket(bucket, key),

@@ -148,7 +148,9 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All measured counts, as in `counts.json`.
 
     Attributes:
-        idle_metrics: custom metrics that sweep and tick write when there is nothing to do.
+        sweep_idle, tick_idle, relay_idle: what the schedules of sealer, indexer and relay spend when there is nothing to
+            do.
+        idle_metrics: custom metrics that they write then.
         templates: what each preset of an environment deploys.
     """
 
@@ -163,6 +165,7 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seal_full: Sealing
     sweep_idle: dict[str, float]
     tick_idle: dict[str, float]
+    relay_idle: dict[str, float]
     idle_metrics: list[str]
     index: dict[str, dict[str, float]]
     searches: dict[str, dict[str, float]]

@@ -293,8 +293,8 @@ def _standing(estimate: Estimate, ledger: Ledger) -> None:
     ledger.add(part, "cloudwatch.dashboard", has.dashboards)
     ledger.add(part, "lambda.snapshot_cache", has.snapshots * _memory_gb(estimate) * SECONDS)
     ledger.add(part, "sqs.request", has.queues_polled * assumed.pollers * SECONDS / assumed.poll_s)
-    rounds = has.schedules_a_day * DAYS / 2  # half of them the sealer's, half the indexer's
-    for spent in (estimate.counts.sweep_idle, estimate.counts.tick_idle):
+    rounds = has.schedules_a_day * DAYS / 3  # a third of them the sealer's, one the indexer's, one the relay's
+    for spent in (estimate.counts.sweep_idle, estimate.counts.tick_idle, estimate.counts.relay_idle):
         _stores(ledger, part, spent, rounds)
         _invoked(estimate, ledger, part, rounds, _waits(estimate, spent))
     idle = len(estimate.counts.idle_metrics)

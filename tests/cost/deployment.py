@@ -12,6 +12,7 @@ from typing import Any
 from functions.indexer import context as indexer
 from functions.queue import MemoryQueue
 from functions.queue import MemoryQueue as WakeQueue
+from functions.relay import context as relay
 from functions.sealer import context as sealer
 from headrace.settings import Settings
 from headrace.streams.verbs import Streams
@@ -31,7 +32,9 @@ class Still(ManualClock):
 
 
 class Deployment:
-    """Stores with counters, a client, a sealer and an indexer. Ids look random, as real ones do, since they are stored."""
+    """Stores with counters, a client, a sealer, an indexer and a relay. Ids look random, as real ones do, since they are
+    stored.
+    """
 
     def __init__(self, store: Metered) -> None:
         numbers = itertools.count()
@@ -54,6 +57,7 @@ class Deployment:
         self.meters = Meters(store, self.objects)
         self.sealer = sealer.assemble(self.stores, self.queue)
         runs: Any = self.runs
+        self.relay = relay.assemble(self.stores, MemoryQueue())
         self.indexer = indexer.assemble(self.stores, DynamoJobs(store, create_jobs_table()), runs, self.wakes)
 
     def cold(self) -> Streams:

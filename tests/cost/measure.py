@@ -20,7 +20,8 @@ from functions.indexer.handler import Indexer
 from functions.indexer.look import look
 from functions.indexer.runs import load_input
 from functions.indexer.start import start
-from functions.metrics import DIMENSION, IndexerMetric, Meter, SealerMetric
+from functions.metrics import DIMENSION, IndexerMetric, Meter, RelayMetric, SealerMetric
+from functions.relay.handler import Relay
 from functions.sealer import context as sealer
 from functions.sealer.audit import sweep
 from functions.sealer.handler import Sealer, hints_by_log
@@ -230,22 +231,24 @@ def _manifest_growth(here: Deployment, log_id: str) -> int:
 
 
 def schedules() -> dict[str, Any]:
-    """Returns what the every-minute schedules of sealer and indexer spend when there is nothing to do."""
+    """Returns what the every-minute schedules of sealer, indexer and relay spend when there is nothing to do."""
     with deployed() as here:
         return {
             "sweep_idle": here.meters.of(lambda: sweep(here.sealer)),
             "tick_idle": here.meters.of(lambda: (follow(here.indexer), start(here.indexer))),
+            "relay_idle": here.meters.of(lambda: Relay(here.relay, Logger(service="cost"), {}).run(Relay.scheduled)),
             "idle_metrics": idle_metrics(here),
         }
 
 
 def idle_metrics(here: Deployment) -> list[str]:
-    """Returns the metrics that the schedules of sealer and indexer write when there is nothing to do."""
+    """Returns the metrics that the schedules of sealer, indexer and relay write when there is nothing to do."""
     lines: list[str] = []
     logger = Logger(service="cost")
     sealing = sealer.assemble(here.stores, here.queue, Meter(SealerMetric, lines.append))
     indexing = replace(here.indexer, meter=Meter(IndexerMetric, lines.append))
-    for worker in (Sealer(sealing, logger), Indexer(indexing, logger)):
+    relaying = replace(here.relay, meter=Meter(RelayMetric, lines.append))
+    for worker in (Sealer(sealing, logger), Indexer(indexing, logger), Relay(relaying, logger, {})):
         worker.handle({"detail-type": SCHEDULED}, None)
     documents = [json.loads(line) for line in lines]
     return sorted(

@@ -172,8 +172,8 @@ def test_alarms_are_billed_by_the_metrics_that_they_look_at() -> None:
 
 
 def test_schedules_that_find_nothing_write_a_sign_of_life_and_what_an_alarm_compares() -> None:
-    assert counted().idle_metrics == ["indexer Ticks", "sealer StreamEvents", "sealer Sweeps"]
-    assert bill(estimated(Workload())).of("standing", "cloudwatch.metric") == pytest.approx(3 * 0.30)
+    assert counted().idle_metrics == ["indexer Ticks", "relay Sweeps", "sealer StreamEvents", "sealer Sweeps"]
+    assert bill(estimated(Workload())).of("standing", "cloudwatch.metric") == pytest.approx(4 * 0.30)
 
 
 def test_the_model_assumes_the_settings_that_are_deployed() -> None:

@@ -32,13 +32,25 @@ from local.deployment import Deployment
 from local.environment import as_role, client
 from local.template import read_template
 from tests.chaos.rest import stores_of
+from tests.conformance.topics.client import Server
+from tests.conformance.topics.sockets import opened
 from tests.e2e.test_indexing import Indexed, eventually
 from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
 JSON = {"Content-Type": "application/json"}
-# The streaming door's policy is the api's, statement by statement (`tests/infra/test_permissions.py`): either is evidence.
-ROLES = {"api": "api", "streaming": "api", "sealer": "sealer", "indexer": "indexer", "spark": "spark"}
+# The policies of the streaming door and of sockets are the api's, statement by statement
+# (`tests/infra/test_permissions.py`): each is evidence.
+ROLES = {
+    "api": "api",
+    "streaming": "api",
+    "sockets": "api",
+    "sealer": "sealer",
+    "indexer": "indexer",
+    "spark": "spark",
+    "relay": "relay",
+    "webhook": "webhook",
+}
 SHORT_AGES = {
     **NO_METRICS,
     "HEADRACE_INDEX_RETIRE_AGE_MS": "1000",
@@ -57,11 +69,12 @@ BY_EMR = "EMR Serverless fetches a job's code before the job runs"
 DONE_BY_AWS = {
     **{
         (role, "WriteOwnLog", action): BY_LAMBDA_LOGS
-        for role in ("api", "sealer", "indexer")
+        for role in ("api", "sealer", "indexer", "relay", "webhook")
         for action in ("logs:CreateLogStream", "logs:PutLogEvents")
     },
     **{
-        ("sealer", sid, f"dynamodb:{action}"): BY_LAMBDA_POLLS
+        (role, sid, f"dynamodb:{action}"): BY_LAMBDA_POLLS
+        for role in ("sealer", "relay")
         for sid, actions in (
             ("ReadStream", ("DescribeStream", "GetRecords", "GetShardIterator")),
             ("FindStream", ("ListStreams",)),
@@ -70,10 +83,10 @@ DONE_BY_AWS = {
     },
     **{
         (role, sid, f"sqs:{action}"): BY_LAMBDA_POLLS
-        for role, sid in (("sealer", "DelayedQueue"), ("indexer", "IndexQueue"))
+        for role, sid in (("sealer", "DelayedQueue"), ("indexer", "IndexQueue"), ("relay", "RelayQueue"))
         for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
     },
-    ("sealer", "StreamDeadLetters", "sqs:SendMessage"): BY_LAMBDA_POLLS,
+    **{(role, "StreamDeadLetters", "sqs:SendMessage"): BY_LAMBDA_POLLS for role in ("sealer", "relay")},
     ("spark", "ReadOwnCode", "s3:GetObject"): BY_EMR,
     ("spark", "SeeOwnCode", "s3:ListBucket"): BY_EMR,
 }
@@ -136,6 +149,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     with observed(found, records / "life.jsonl", *whole_life, environment=SHORT_AGES, runs_jobs=True) as server:
         leave_topic(server)
         leave_slot(server)
+        live_with_followers(server)
         live(server)
     # Nothing is trimmed here: what was sealed is also in the write-ahead log, where the indexer reads it first.
     with observed(found, records / "topics.jsonl", "--seal-age", "1s", environment=SPILLING) as server:
@@ -221,6 +235,37 @@ def live_in_topics(server: DevServer) -> None:
         run_in_role(server, "indexer", "tests.e2e.dead_finder", Pipeline(server).log_id(name), least)
 
 
+def live_with_followers(server: DevServer) -> None:
+    """What the relay tells: a router's destination, a watch of many topics, a socket, a subscription."""
+    with httpx.Client(base_url=f"{server.url}/v0/", timeout=30) as http:
+        large = {"data": secrets.token_hex(40_000)}
+        assert http.put("routers/copy", json={"source": "copied", "dest": "copies"}).is_success
+        watched = {f"watched-{number}": {} for number in range(10)}
+        for topic in (*watched, "copied"):
+            assert http.post(f"topics/{topic}", json={"records": [large] * 2}).is_success
+        eventually(lambda: http.get("topics/copies").json()["head_seq"], "nothing is copied")
+        session = http.post("watch", json={"topics": watched})
+        assert session.is_success, session.text
+        with http.stream("GET", session.json()["stream_url"].removeprefix("/v0/")) as stream:
+            lines = stream.iter_lines()
+            assert http.post("topics/watched-3", json={"records": [{"data": "rung"}]}).is_success
+            assert next(line for line in lines if "rung" in line)
+        with opened(Server(server.url, http)) as socket:
+            socket.subscribe("copied")
+            socket.until(lambda message: message["op"] == "record")
+        assert http.delete("routers/copy").is_success
+    with httpx.Client(base_url=f"{server.url}/v1/stream/", timeout=30) as http:
+        assert http.put("wakes", headers=JSON).status_code == 201
+        pulled = {"type": "pull-wake", "pattern": "work/*", "wake_stream": "wakes"}
+        assert http.put("__ds/subscriptions/pulled", json=pulled).is_success
+        assert http.put("work/1", json=[1], headers=JSON).status_code == 201
+        eventually(lambda: http.get("wakes").json(), "nobody is woken")
+        assert http.delete("work/1").is_success
+        left = "__ds/subscriptions/pulled"
+        eventually(lambda: not http.get(left).json()["streams"], "a deleted stream is still linked")
+        assert http.delete("__ds/subscriptions/pulled").is_success
+
+
 def is_sealed(stores: Stores, log: str) -> bool:
     """Returns whether everything that a log holds is published."""
     newest = stores.wal.newest(log)
@@ -302,8 +347,10 @@ def meet_what_is_rare(server: DevServer) -> None:
     bearer = {"Authorization": f"Bearer {secret}"}
     with httpx.Client(base_url=f"{server.url}/v1/", timeout=30, headers=bearer) as http:
         assert http.put("stream/brief", headers={**JSON, "Stream-TTL": "1"}).status_code == 201
-        time.sleep(1.1)  # longer than its TTL
+        assert http.put("stream/brief-too", headers={**JSON, "Stream-TTL": "1"}).status_code == 201
+        time.sleep(1.1)  # longer than their TTL
         assert http.get("stream/brief").status_code == 404
+        run_in_role(server, "relay", "tests.e2e.late_follower", "brief-too")
         assert http.get("streams").is_success
         jobs = f"{server.url}/v0/topics/jobs"
         assert http.put(jobs, json={"type": "queue"}).is_success
@@ -311,7 +358,13 @@ def meet_what_is_rare(server: DevServer) -> None:
             lines = stream.iter_lines()  # held: a stream whose iterator is dropped is closed
             assert next(lines)
             assert http.get(f"{jobs}/work?node=second").status_code == 429
-    for function in ("api", "sealer"):
+        with opened(
+            Server(server.url, http, secret)
+        ) as socket:  # at each push the relay asks for what the key allows
+            assert socket.publish("pushed", 1)["op"] != "error"
+            socket.subscribe("pushed")
+            socket.until(lambda message: message["op"] == "record")
+    for function in ("api", "sealer", "relay"):
         log = secrets.token_hex(16)
         run_in_role(server, "", "tests.e2e.late_writer", log, "meanwhile")
         run_in_role(server, function, "tests.e2e.late_writer", log, "late")

@@ -144,7 +144,7 @@ def test_the_relay_appends_and_tells_and_deletes_no_object(resources: Resources)
     }
     assert _by_pattern(resources.allowed("relay", "s3")) == {
         "s3:GetObject": {"L/*"},
-        "s3:PutObject": {"L/wal/*", "L/dead/*", "L/snapshots/*"},
+        "s3:PutObject": {"L/wal/*", "L/dead/*"},
         "s3:ListBucket": {""},
     }
 
