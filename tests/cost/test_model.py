@@ -44,7 +44,7 @@ def test_nothing_but_what_stands_is_paid_while_nobody_comes() -> None:
     idle = bill(estimated(Workload()))
     assert set(idle.parts()) <= {"standing", "observe"}
     assert idle.of("standing", "kms.key") == 1.0
-    assert idle.of("standing", "secrets.secret") == pytest.approx(0.40)
+    assert idle.of("standing", "secrets.secret") == pytest.approx(0.80)
     assert idle.of("observe", "cloudwatch.metric") == 0
     assert idle.usd < 29.20, "one idle Kinesis stream"
 
@@ -140,9 +140,9 @@ def test_the_metrics_stream_is_sealed_and_not_indexed() -> None:
     assert with_it["own metrics"] < 2
 
 
-def test_an_idle_sandbox_costs_less_than_three_dollars_and_production_what_the_page_itemises() -> None:
+def test_an_idle_sandbox_costs_less_than_four_dollars_and_production_what_the_page_itemises() -> None:
     dev, prod = (bill(estimated(Workload(environment=name))) for name in ("dev", "prod"))
-    assert dev.usd < 3
+    assert dev.usd < 4
     paid = {line.price for line in prod.lines} - {line.price for line in dev.lines}
     assert paid == {*("kms.key", "kms.request", "cloudwatch.alarm", "cloudwatch.dashboard", "lambda.snapshot_cache")}
 

@@ -10,10 +10,12 @@ import os
 import secrets
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +156,16 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     # Nothing is trimmed here: what was sealed is also in the write-ahead log, where the indexer reads it first.
     with observed(found, records / "topics.jsonl", "--seal-age", "1s", environment=SPILLING) as server:
         live_in_topics(server)
-    secret = f"arn:aws:secretsmanager:us-east-1:123456789012:secret:{secret_name()}"
-    environment = {**NO_METRICS, "HEADRACE_API_KEYS_SECRET": secret, "HEADRACE_MAX_SSE_CONNECTIONS": "1"}
+    keys_secret, signing_secret = (
+        f"arn:aws:secretsmanager:us-east-1:123456789012:secret:{secret_name(start)}"
+        for start in ("AdminKey", "SigningKey")
+    )
+    environment = {
+        **NO_METRICS,
+        "HEADRACE_API_KEYS_SECRET": keys_secret,
+        "HEADRACE_SIGNING_KEYS_SECRET": signing_secret,
+        "HEADRACE_MAX_SSE_CONNECTIONS": "1",
+    }
     with observed(found, records / "rare.jsonl", "--sweep-every", "1h", environment=environment) as server:
         meet_what_is_rare(server)
     return found
@@ -253,7 +263,7 @@ def live_with_followers(server: DevServer) -> None:
         with opened(Server(server.url, http)) as socket:
             socket.subscribe("copied")
             socket.until(lambda message: message["op"] == "record")
-        assert http.delete("routers/copy").is_success
+        assert http.delete("topics/copied").is_success  # and its router
     with httpx.Client(base_url=f"{server.url}/v1/stream/", timeout=30) as http:
         assert http.put("wakes", headers=JSON).status_code == 201
         pulled = {"type": "pull-wake", "pattern": "work/*", "wake_stream": "wakes"}
@@ -364,10 +374,40 @@ def meet_what_is_rare(server: DevServer) -> None:
             assert socket.publish("pushed", 1)["op"] != "error"
             socket.subscribe("pushed")
             socket.until(lambda message: message["op"] == "record")
+        be_called(http)
     for function in ("api", "sealer", "relay"):
         log = secrets.token_hex(16)
         run_in_role(server, "", "tests.e2e.late_writer", log, "meanwhile")
         run_in_role(server, function, "tests.e2e.late_writer", log, "late")
+
+
+def be_called(http: httpx.Client) -> None:
+    """Has a webhook posted to this process, signed with the key from the secret."""
+    called = threading.Event()
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            body = b'{"done":true}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            called.set()
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Receiver) as receiver:
+        threading.Thread(target=receiver.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{receiver.server_port}/hook"
+        asked = {"type": "webhook", "pattern": "hooked/*", "webhook": {"url": url}}
+        answer = http.put("stream/__ds/subscriptions/hook", json=asked)
+        assert answer.is_success, answer.text
+        assert http.get("stream/__ds/jwks.json").json()["keys"]
+        assert http.put("stream/hooked/1", json=[1], headers=JSON).status_code == 201
+        assert called.wait(60), "no webhook came"
+        receiver.shutdown()
 
 
 def run_in_role(server: DevServer, function: str, program: str, *arguments: str) -> None:
@@ -384,11 +424,11 @@ def sealed_segments(stream: Indexed) -> list[str]:
     return [key for key in found if key.endswith(".parquet") and keys.planned_ms(key) is None]
 
 
-def secret_name() -> str:
-    """Returns the logical id of the secret with the API keys, which the emulator uses as its name."""
+def secret_name(start: str = "AdminKey") -> str:
+    """Returns the logical id of a secret, which the emulator uses as its name; by default of that with the API keys."""
     resources = read_template()["Resources"]
     secrets_ = [name for name, part in resources.items() if part["Type"] == "AWS::SecretsManager::Secret"]
-    (name,) = (name for name in secrets_ if name.startswith("AdminKey"))
+    (name,) = (name for name in secrets_ if name.startswith(start))
     return name
 
 
