@@ -1,4 +1,4 @@
-"""The official suite is law: every case outside the subscription group passes, in each way to run the server.
+"""The official suite is law: every case passes, in each way to run the server.
 
 Each push asks the one that is hardest to pass: instances behind the streaming door that remember nothing and seal all the
 time. `--full` asks all.
