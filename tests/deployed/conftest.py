@@ -33,6 +33,7 @@ from tests.deployed.template import Reduced, without
 SPARK_TYPE = "AWS::EMRServerless::Application"
 ALARM_TYPE = "AWS::CloudWatch::Alarm"
 API_TYPE = "AWS::ApiGatewayV2::Api"
+ANSWER_TYPE = "AWS::ApiGatewayV2::RouteResponse"
 CANARY_TYPES = {"AWS::CodeDeploy::Application", "AWS::CodeDeploy::DeploymentGroup"}
 ARCHITECTURES = {"x86_64": X86, "aarch64": ARM}
 FIRST = ("artifacts", "template", "protocol", "topics", "sockets", "flow")
@@ -133,12 +134,12 @@ def interpreter(machine: Machine) -> str:
 
 
 def lacked(resource: dict[str, Any]) -> bool:
-    """Returns whether ministack does not make a resource: Spark applications, CodeDeploy's, and alarms over several
-    metrics, which tests/observability has.
+    """Returns whether ministack does not make a resource: Spark applications, CodeDeploy's, what says that a route of a
+    WebSocket API answers (it answers anyway), and alarms over several metrics, which tests/observability has.
     """
     if resource["Type"] == ALARM_TYPE:
         return "Metrics" in resource["Properties"]
-    return resource["Type"] in {SPARK_TYPE, *CANARY_TYPES}
+    return resource["Type"] in {SPARK_TYPE, ANSWER_TYPE, *CANARY_TYPES}
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from infra.assembly import Assembly
-from tests.deployed.conftest import ALARM_TYPE, CANARY_TYPES, SPARK_TYPE
+from tests.deployed.conftest import ALARM_TYPE, ANSWER_TYPE, CANARY_TYPES, SPARK_TYPE
 from tests.deployed.deploy import Stack
 from tests.deployed.template import Reduced, without
 
@@ -22,8 +22,8 @@ def test_everything_but_spark_code_deploy_and_alarms_over_several_metrics_is_mad
 ) -> None:
     removed = reduced[1].removed
     alarms = [id_ for id_, type_ in removed.items() if type_ == ALARM_TYPE]
-    assert set(removed.values()) == {SPARK_TYPE, ALARM_TYPE, *CANARY_TYPES}
-    assert len(removed) == 1 + 3 + len(alarms), "of CodeDeploy an application, and a group for each door"
+    assert set(removed.values()) == {SPARK_TYPE, ANSWER_TYPE, ALARM_TYPE, *CANARY_TYPES}
+    assert len(removed) == 2 + 3 + len(alarms), "of CodeDeploy an application, and a group for each door"
     for id_ in alarms:
         assert assembly.application.template["Resources"][id_]["Properties"]["Metrics"], id_
     assert ALARM_TYPE in stack.types, "alarms over one metric are made"
