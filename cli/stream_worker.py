@@ -31,6 +31,8 @@ from cli.subscriptions import consumer_id
 RECHECK_S = 60.0
 """How long a stream that nobody woke is left alone, less up to half of it at random."""
 LOST_S = 1.0
+OWN_S = 3.0
+"""How soon a stream is tried again that this worker claimed by a request whose answer was lost: until that lease ends."""
 GONE = (404, 410)
 
 RunCommand = Callable[[bytes, Mapping[str, str]], Coroutine[Any, Any, int]]
@@ -134,6 +136,7 @@ class StreamWorker:
         self._heard = dict[str, int]()  # the generation of the newest wake of each stream
         self._stopping = asyncio.Event()
         self._ending = asyncio.Event()
+        self._own = set[str]()  # streams that were claimed by a request whose answer was lost
         self._resting = 0  # streams in hand whose command failed, and that wait for the next try
         self._changed = asyncio.Event()
         """Set when a stream's turn has come earlier, a stream in hand has ended, or the worker is told to stop."""
@@ -240,7 +243,7 @@ class StreamWorker:
                 self.active[task] = stream
                 task.add_done_callback(self._forget)
                 continue
-            if self.plan.drains and not self.active and (wait_s is None or wait_s > 0):
+            if self.plan.drains and not self.active and not self._own and (wait_s is None or wait_s > 0):
                 return
             self._changed.clear()
             with suppress(TimeoutError):
@@ -263,13 +266,18 @@ class StreamWorker:
             claim = await self.consumer.claim(stream)
             if claim is not None:
                 generation = claim.generation
-            if isinstance(claim, Busy):
+            self._own.discard(stream)
+            if isinstance(claim, Busy) and claim.holder == self.consumer.worker:
+                self._own.add(stream)
+                after_s = OWN_S
+            elif isinstance(claim, Busy):
                 self.report("busy", stream=stream, holder=claim.holder)
             elif claim is not None:
                 self.report("claimed", stream=stream, generation=claim.generation, offset=claim.offset)
                 if await self.consumer.hold(stream, claim, asked_s, self._drain):
                     after_s = 0.0
         except TryLater as later:
+            self._own.add(stream)  # perhaps; the next try tells
             after_s = self.consumer.policy.wait_s(3, later.after_s, random)
             self.report("retry", reason=str(later), wait_s=round(after_s, 3))
         except Lost as lost:
@@ -278,6 +286,7 @@ class StreamWorker:
         except Refused as refused:
             if refused.status not in GONE:
                 raise
+            self._own.discard(stream)
             del self._by_id[consumer_id(self.consumer.name, stream)]  # it is taken in again once it is there again
             self.report("gone", stream=stream, reason=refused.message)
             return

@@ -193,6 +193,17 @@ def test_a_worker_that_is_killed_loses_nothing(streams: FakeSubscriptions, url: 
     assert numbers == [str(number) for number in range(1, 10)]
 
 
+def test_a_claim_whose_answer_is_lost_is_waited_for(streams: FakeSubscriptions, url: str) -> None:
+    streams.faulty, streams.faults = "/claim", [answer_lost]
+    with started(
+        url, "work", "orders/*", "--as", "bill", "--exec", "cat", "--drain", "--lease", "1s", "--json"
+    ) as worker:
+        found = events_until(worker, "ended")
+        assert worker.wait() == 0
+    assert (found[-1]["done"], acked(streams, "bill/orders/eu")) == (3, 7)
+    assert len({holder for _, holder in streams.claims}) == 1 and len(streams.claims) == 2
+
+
 def test_workers_of_a_name_share_its_streams(streams: FakeSubscriptions, url: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "go")
     for name in "abc":
