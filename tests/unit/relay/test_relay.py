@@ -13,6 +13,9 @@ from functions.queue import Message, NotQueued
 from functions.relay import handler, visits
 from functions.relay.followers import Hint
 from headrace.errors import Damaged, StoreThrottled, StoreTimeout
+from headrace.streams.values import CreateRequest
+from headrace.streams.verbs import Streams
+from headrace.tables.follows import Follow
 from tests.unit.relay.world import LOG, World
 
 OTHER = f"{2:032x}"
@@ -401,3 +404,15 @@ def test_a_crash_at_any_call_loses_no_append() -> None:
         while run(at, after):
             at += 1
         assert at > 15
+
+
+def test_the_audit_visits_the_followers_of_every_followed_log() -> None:
+    """In case the stream lost an event."""
+    world = World()
+    streams = Streams(world.parts.stores)
+    followed, other = (streams.create(name, CreateRequest()).head.log_id for name in ("a", "b"))
+    streams.follow("a", Follow(followed, "router", "r"))
+    world.follow("unseen", log_id=other)  # its log's state says that nobody follows
+    assert world.deliver(Message("audit")) == []
+    world.drain()
+    assert world.dummy.visits == {"r": 1}
