@@ -272,7 +272,11 @@ def test_a_claim_that_is_lost_stops_the_command(streams: FakeSubscriptions, url:
         found = [event["event"] for event in events_until(worker, "lost")]
         assert found.index("begun") < found.index("stopped") < found.index("lost")
         events_until(worker, "begun")  # again, with a claim of its own
-    os.close(os.open(tmp_path / "go", os.O_RDWR))
+        worker.send_signal(signal.SIGTERM)
+        events_until(worker, "stopping")
+        worker.send_signal(signal.SIGTERM)  # stops its command, too
+        events_until(worker, "ended")
+        assert worker.wait() == 0
 
 
 def test_a_subscription_that_is_something_else_is_told(streams: FakeSubscriptions, url: str) -> None:
