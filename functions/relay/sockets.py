@@ -29,6 +29,7 @@ from headrace.topics.values import DiffPage
 from headrace.watch.frames import Frame, Position, advance, end
 
 STEP_BYTES = 1024 * 1024  # of messages in one visit
+STEP_PAGES = 32  # read in one visit: of records that the client does not get, nothing is sent
 REST_S = 1.0  # after API Gateway has refused a message for load
 _log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class Sockets:
 
     def _push(self, follow: Follow, channel: Channel) -> float | None:
         sent = 0
-        while True:
+        for _ in range(STEP_PAGES):
             page = self._page(follow, channel)
             if page is None:
                 self._send(follow, channel, [end(channel.position)])
@@ -98,7 +99,8 @@ class Sockets:
             if page.caught_up:
                 return None
             if sent >= STEP_BYTES:
-                return 0.0
+                break
+        return 0.0
 
     def _page(self, follow: Follow, channel: Channel) -> DiffPage | None:
         """Reads the next page; returns None if the log that is followed has ended, whatever has its name now."""

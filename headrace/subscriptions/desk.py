@@ -17,7 +17,6 @@ from headrace.subscriptions.values import KIND, digest
 from headrace.tables.follows import Follow
 
 FOREVER_MS = 253_402_300_799_000  # the end of year 9999
-_LATE_MS = 30_000  # a visit that is overdue by so much may have lost its message
 
 
 @dataclass(frozen=True)
@@ -62,10 +61,15 @@ class Desk:
         """Has the relay visit a subscription at a time, or before it; if that is not urgent, a while later."""
         for _ in self.tries("a subscription's timer changes all the time"):
             row = self.timer(id_)
-            if row is not None and row.due_ms and row.due_ms <= at_ms and self.now_ms() < row.due_ms + _LATE_MS:
+            now_ms = self.now_ms()
+            if row is not None and now_ms < row.due_ms <= at_ms:
                 return  # it comes by anyway
             if row is None:
                 armed = Follow(timer_log(id_), KIND, id_, until_ms=FOREVER_MS, due_ms=at_ms)
+            elif 0 < row.due_ms <= now_ms:
+                # A visit that is under way may have looked already, and will write that the next one is later. The time
+                # numbers the message: another one.
+                armed = replace(row, due_ms=max(now_ms, row.due_ms + 1))
             else:
                 armed = replace(row, due_ms=at_ms)
             if self.stores.follows.put(armed, row):

@@ -134,7 +134,7 @@ class Subscriptions:
                 row = self._rows.get(id_)
                 if row is None or row.sub.is_deleted:
                     return
-                allow(row.sub.config, ())
+                self._check_allowed(row.sub, allow)
                 if self._end(row):
                     return
 
@@ -153,7 +153,7 @@ class Subscriptions:
         """Links streams by name, at their tails; those that do not exist yet, too."""
         with self._desk.streams.in_time():
             row = self._row(id_)
-            allow(row.sub.config, paths)
+            self._check_allowed(row.sub, allow, *paths)
             if row.sub.config.wake_stream in paths:
                 raise InvalidSubscription("a subscription cannot follow its own wake stream")
             self.links.add(row.sub, paths)
@@ -162,7 +162,7 @@ class Subscriptions:
         """Removes a link that was made by name; does nothing if there is none."""
         with self._desk.streams.in_time():
             row = self._row(id_)
-            allow(row.sub.config, (path,))
+            self._check_allowed(row.sub, allow, path)
             self.links.remove(row.sub, path)
 
     # Workers and receivers.
@@ -264,6 +264,10 @@ class Subscriptions:
             if offset != seen.link.acked_offset:
                 moved.append(rows[seen.link.path].put(replace(seen.link, acked_offset=offset)))
         return moved
+
+    def _check_allowed(self, sub: Subscription, allow: Allow, *more: str) -> None:
+        """Raises what `allow` raises if the client must not use a subscription that has `more` links by name, too."""
+        allow(sub.config, [*(link.path for link in self._links(sub.id) if link.is_explicit), *more])
 
     def _row(self, id_: str) -> Row:
         row = self._rows.get(id_)

@@ -189,7 +189,7 @@ class Wakes:
             wait_ms = self._step(row, post)
             if wait_ms is not None and row.sub.linked < 2:
                 second_ms = row.sub.created_ms + SECOND_LOOK_MS - self._desk.now_ms()
-                wait_ms = max(0, min(wait_ms or second_ms, second_ms))
+                wait_ms = max(1, min(wait_ms or second_ms, second_ms))
             if wait_ms is not None:
                 return wait_ms / 1000 or None
         return 0.0

@@ -272,6 +272,8 @@ def test_every_call_with_a_key_is_checked_and_calls_with_a_token_need_none() -> 
     assert ask(server, "POST", "s/streams", {"streams": ["other"]}, key="both").status == 403
     assert ask(server, "POST", "s/streams", {"streams": ["other"]}, key="all").status == 204
     assert ask(server, "GET", "s", key="both").status == 403, "it would show a stream that the key may not know"
+    for method, path, body in calls:
+        assert ask(server, method, path, body, key="both").status == 403, "it has a stream that the key may not read"
     wake = {"wake_id": "w", "generation": 1}
     for action in ("ack", "release"):
         assert code(ask(server, "POST", f"s/{action}", wake)) == (401, "TOKEN_INVALID")

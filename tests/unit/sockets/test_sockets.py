@@ -15,7 +15,7 @@ from functions.api.sockets.sockets import Sockets
 from functions.queue import MemoryQueue
 from functions.relay import context as relay
 from functions.relay.followers import Hint
-from functions.relay.sockets import STEP_BYTES
+from functions.relay.sockets import STEP_BYTES, STEP_PAGES
 from functions.relay.sockets import Sockets as Pusher
 from headrace.errors import StoreError, StoreThrottled
 from headrace.log.stores import Stores
@@ -278,6 +278,15 @@ def test_a_visit_ends_after_a_step_and_goes_on(world: World) -> None:
     rest = world.pushed()
     seqs = [one["$seq"] for message in rest if message["op"] == "record" for one in message["records"]]
     assert seqs == list(range(1, 17))
+
+
+def test_a_visit_reads_so_many_pages_also_if_it_sends_little(world: World) -> None:
+    world.connect()
+    world.publish(*range(STEP_PAGES + 1))
+    world.ask("subscribe", topic="room", limit=1)
+    assert world.visit() == [0.0]
+    assert len(world.wire.take()) == STEP_PAGES
+    assert ops(world.pushed()) == ["record", "caught_up"]
 
 
 def test_a_socket_that_is_gone_is_forgotten(world: World) -> None:

@@ -537,3 +537,21 @@ def test_who_dies_after_the_end_of_a_wake_is_followed_by_the_timer(
     world.advance(31)
     world.tick()
     assert [record["generation"] for record in world.wakes()] == [1, 2]
+
+
+def test_a_wake_that_opens_while_its_timer_is_visited_has_a_visit_of_its_own(world: World) -> None:
+    world.create("orders/1")
+    world.put(HOOK)
+    world.append("orders/1")
+    world.hear()
+    world.answers = [Outcome.ACCEPTED]
+    seen = world.timer()
+    assert seen is not None
+    assert world.subs.wakes.drive("s", world.post) == 5.0, "the visit will write that the next one is in five seconds"
+    world.append("orders/1")
+    world.hear()
+    (call,) = world.calls
+    assert world.subs.ack("s", "webhook", call.token, Ack(call.wake_id, call.generation, done=True))
+    row = world.timer()
+    assert row is not None and row.due_ms not in (0, seen.due_ms), "so the visit leaves the row alone"
+    assert row.due_ms <= world.clock.now_ms() + 1
