@@ -16,6 +16,6 @@ class RouterFollower:
         stores = context.stores
         self._stepper = Stepper(stores, Queues(stores), context.kick)
 
-    def visit(self, follow: Follow, hint: Hint) -> float | None:
-        """Takes a step of one router; of a log that has ended nothing more is read."""
-        return None if hint.ended else self._stepper.visit(follow)
+    def visit(self, follow: Follow, hint: Hint) -> float | None:  # noqa: ARG002 - an end may be a dead item, too
+        """Takes a step of one router."""
+        return self._stepper.visit(follow)

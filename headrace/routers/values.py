@@ -82,7 +82,8 @@ class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
             the source's log. Else empty.
         router: the router's name, if `waits_for` is not empty.
         incarnation, first, end: records `[first, end)` of the source, in its incarnation, of which none is to be copied:
-            they cost no entry of the destination. It counts if the cursor is in it, or right behind.
+            they cost no entry of the destination. It counts if the cursor is in it, or right behind; or at `first`, if a
+            recovery of the source has ended before that: `end` may be less then.
         blocked_ms: since when the destination is full (epoch ms); 0 if it is not.
         tries: how often it was found to be full since then.
     """
@@ -102,7 +103,8 @@ class Trail(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def position(self, feed: Feed) -> tuple[int, int]:
         """Returns where the router is in its source: the incarnation that the offset belongs to, and the offset."""
-        if self.first <= feed.offset <= self.end and feed.incarnation <= self.incarnation:
+        is_lost = self.first == feed.offset and feed.incarnation < self.incarnation
+        if is_lost or (self.first <= feed.offset <= self.end and feed.incarnation <= self.incarnation):
             return self.incarnation, self.end
         return feed.incarnation, feed.offset
 

@@ -76,6 +76,7 @@ class Stream:
         self._saved = cursors
         self._positions = [Position(*one) for one in cursors.at]
         self._rung_ms = ends_ms + _RINGS_MS
+        self._rung = set[int]()  # was taken from the bell, and is not heard yet
         is_rung = cursors.rung_ms >= ends_ms
         self._silent = set() if is_rung or not self.rings else set(self.living)
         self._all_rung_ms = cursors.rung_ms if is_rung else 0
@@ -201,12 +202,14 @@ class Stream:
         """Returns the numbers of the topics that have rung. Raises Fenced if a newer stream was opened."""
         wid, sessions = self._row.id, self._stores.sessions
         with self._topics.in_time():
-            if not sessions.peek_bell(wid):
+            if not self._rung and not sessions.peek_bell(wid):
                 return ()
             rung = sessions.take_bell(wid)
+            self._rung.update(self.living if rung is None else rung)
             try:
-                self._check()
+                self._check()  # if that fails, they are heard the next time
             except Fenced:  # they have rung for the newer one
-                sessions.ring(wid, self.living if rung is None else rung or (0,), self._rung_ms)
+                sessions.ring(wid, self._rung or (0,), self._rung_ms)
                 raise
-            return [*self.living] if rung is None else sorted(rung)
+            heard, self._rung = sorted(self._rung), set()
+            return heard

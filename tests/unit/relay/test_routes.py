@@ -149,6 +149,19 @@ def test_a_dead_item_moves_nothing(world: World) -> None:
     assert (process.data("b"), process.feed().offset) == ([b"1"], 1)
 
 
+def test_a_dead_end_does_not_hide_an_append(world: World) -> None:
+    """A late delete may have put an item into a slot that was trimmed since; the log lives on."""
+    process = world.process
+    process.route()
+    process.write("a", b"1")
+    newest = world.wal.newest(process.topics.head("a").log_id)
+    assert newest is not None
+    dead = structs.replace(newest, slot=0, kind="delete", count=0, request_ids=("late",))
+    world.wal.told.append(record(entry_item(dead)))
+    world.settle()
+    assert process.data("b") == [b"1"]
+
+
 def test_room_in_a_full_topic_wakes_its_router_at_once(world: World) -> None:
     process = world.process
     process.put("b", discard="reject", cap_records=1)

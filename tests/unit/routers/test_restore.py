@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from headrace.memory import memory_stores
 from headrace.recovery.recover import recover
 from headrace.recovery.verify import verify_all
+from headrace.routers import steps
 from headrace.routers.values import ROUTER, ROUTERS
 from headrace.topics.values import Match, topic_of
 from headrace.wal.memory import MemoryWal
@@ -92,6 +95,26 @@ def test_a_source_that_lost_records_goes_on_where_it_is() -> None:
     after.write("a", b"new")
     after.settle()
     assert after.data("b") == [b"1", b"2", b"3", b"new"]
+    assert after.view().lag == 0
+
+
+def test_a_source_that_lost_records_is_read_on_past_pages_of_which_nothing_is_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cursor is above the page's end then."""
+    monkeypatch.setattr(steps, "STEP_RECORDS", 2)
+    world = World()
+    process = world.process()
+    process.route(filter=Match("x"))
+    publish(process, "a")
+    process.write("a", *(b"lost" for _ in range(5)), key="x")
+    process.settle()
+    publish(process, "b")
+    after = ruin(world)
+    after.write("a", *(b"other" for _ in range(9)), key="y")
+    after.write("a", b"new", key="x")
+    after.settle()
+    assert after.data("b") == [*(b"lost" for _ in range(5)), b"new"]
     assert after.view().lag == 0
 
 

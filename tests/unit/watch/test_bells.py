@@ -127,6 +127,25 @@ def test_an_unknown_outcome_of_silencing_reads_every_topic(
     assert list(stream.hear()) == list(range(10))
 
 
+def test_what_has_rung_is_heard_later_if_the_session_can_not_be_read(
+    world: World, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = process.open(process.create(*NAMES))
+    drain(stream)
+    write(process.topics, "t2", b"2")
+    world.relay_newest(process.topics, "t2")
+
+    def fail(*_: str) -> None:
+        raise StoreTimeout("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.wal.sessions, "part", fail)
+        with pytest.raises(StoreTimeout):
+            stream.hear()
+    assert list(stream.hear()) == [2]
+    assert list(stream.hear()) == []
+
+
 def test_a_fenced_stream_gives_the_rings_back(world: World, process: Process) -> None:
     wid = process.create(*NAMES)
     before = process.open(wid)
