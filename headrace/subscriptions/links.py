@@ -240,18 +240,21 @@ class Links:
                 break
         self._rows.drop_interest(f"={path}", sub.id)
 
-    def clean(self, sub: Subscription) -> None:
+    def clean(self, row: Row) -> bool:
         """Removes what a deleted subscription leaves behind. A log that it follows without a link is left: its next append
-        ends that.
+        ends that. Returns False, and leaves the rest, if another cleans or has used the id again: all rows are removed under
+        the condition that the subscription's own is unchanged.
         """
-        rows = self._rows.links(sub.id)
+        sub, links = row.sub, self._rows.links(row.sub.id)
 
-        def drop(row: LinkRow) -> None:
-            self._unfollow(sub.id, row.link)
-            self._rows.drop_interest(f"={row.link.path}", sub.id)
-            self._rows.drop_link(row)
+        def unfollow(link: Link) -> None:
+            current = self._rows.get(sub.id)
+            if current is not None and current.part.version == row.part.version:
+                self._unfollow(sub.id, link)
 
-        _LOOKERS.map(drop, rows)
-        for beginning in beginnings(sub.config, sub.config.streams):
-            self._rows.drop_interest(beginning, sub.id)
-        self._rows.drop_snapshot(sub.id)
+        _LOOKERS.map(unfollow, [one.link for one in links])
+        paths = dict.fromkeys([*sub.config.streams, *(one.link.path for one in links)])
+        found = _LOOKERS.map(lambda one: self._rows.interest(one, sub.id), beginnings(sub.config, paths))
+        standing = self._rows.snapshot(sub.id)
+        parts = [*(one.part for one in links), *(one for one in found if one), *(standing[:1] if standing else ())]
+        return self._rows.drop(row, parts)

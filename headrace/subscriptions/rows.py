@@ -20,7 +20,7 @@ from headrace.errors import Damaged
 from headrace.subscriptions import patterns
 from headrace.subscriptions.values import KIND, MAX_LINKS, Config, Link, Snapshot, Subscription, digest
 from headrace.tables.items import Guard
-from headrace.tables.parts import Part, PutPart
+from headrace.tables.parts import DropPart, Part, PutPart
 from headrace.tables.sessions import Sessions
 
 INTEREST = "interest"
@@ -85,6 +85,17 @@ class Rows:
             links = links[_LINKS_AT_ONCE:]
         return self.put(before, after, *links)
 
+    def drop(self, before: Row, parts: Sequence[Part]) -> bool:
+        """Removes other rows of a subscription, some at a time, each time under the condition that it is unchanged. Returns
+        False, and leaves the rest, if it is not, or one of them has changed.
+        """
+        for start in range(0, len(parts), _LINKS_AT_ONCE):
+            drops = [DropPart(part) for part in parts[start : start + _LINKS_AT_ONCE]]
+            if not self.put(before, before.sub, *drops, expires_ms=before.part.expires_ms):
+                return False
+            before = Row(msgspec.structs.replace(before.part, version=before.part.version + 1), before.sub)
+        return True
+
     # Links.
 
     def link(self, id_: str, path: str) -> LinkRow | None:
@@ -127,12 +138,6 @@ class Rows:
         part = Part(KIND, id_, _SNAPSHOT, _encode(snapshot))
         return PutPart(part, standing[0] if standing is not None else None)
 
-    def drop_snapshot(self, id_: str) -> None:
-        """Removes the snapshot, if there is one."""
-        standing = self.snapshot(id_)
-        if standing is not None:
-            self._sessions.drop_part(standing[0])
-
     # Interests.
 
     def interested(self, name: str) -> list[str]:
@@ -155,9 +160,13 @@ class Rows:
         """Writes that a subscription waits for streams, if that is not known yet."""
         self._sessions.put_part(Part(INTEREST, beginning, id_), None)
 
+    def interest(self, beginning: str, id_: str) -> Part | None:
+        """Returns the row that says so; None if there is none."""
+        return self._sessions.part(INTEREST, beginning, id_)
+
     def drop_interest(self, beginning: str, id_: str) -> None:
         """Removes that again."""
-        part = self._sessions.part(INTEREST, beginning, id_)
+        part = self.interest(beginning, id_)
         if part is not None:
             self._sessions.drop_part(part)
 

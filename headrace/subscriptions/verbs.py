@@ -106,7 +106,11 @@ class Subscriptions:
                     raise SubscriptionExists(id_)
                 return row, False
             if row is not None:
-                self.links.clean(row.sub)
+                if not self.links.clean(row):
+                    continue
+                row = self._rows.get(id_)
+                if row is None or not row.sub.is_deleted:
+                    continue
             for beginning in beginnings(config, config.streams):
                 self._rows.put_interest(beginning, id_)
             now_ms = self._desk.now_ms()
@@ -114,6 +118,8 @@ class Subscriptions:
             generation = row.sub.generation if row is not None else 0
             sub = Subscription(id_, config, now_ms, generation, from_start=from_start)
             if self._rows.put(row, sub):
+                if row is not None:  # who cleaned up may have removed the timer meanwhile
+                    self._desk.arm(id_, now_ms + SECOND_LOOK_MS, is_urgent=False)
                 created = self._rows.get(id_)
                 if created is not None and not created.sub.is_deleted:
                     return created, True
@@ -145,8 +151,9 @@ class Subscriptions:
         self._desk.arm(left.id, now_ms, is_urgent=False)  # for what is left if this process dies
         if not self._rows.put(row, left, expires_ms=now_ms + _KEPT_MS):
             return False
-        self.links.clean(left)
-        self._desk.drop_timer(left.id)
+        ended = self._rows.get(left.id)
+        if ended is not None and ended.sub.is_deleted:
+            self.links.clean(ended)  # the timer goes with the visit that finds nothing left
         return True
 
     def add(self, id_: str, paths: Sequence[str], allow: Allow) -> None:

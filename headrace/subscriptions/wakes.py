@@ -176,12 +176,13 @@ class Wakes:
         """
         for _ in range(_STEPS):
             row = self._rows.get(id_)
-            if row is None:
+            if row is None or row.sub.is_deleted:
+                if row is not None and not self._links.clean(row):
+                    continue
                 self._desk.drop_timer(id_)
-                return None
-            if row.sub.is_deleted:
-                self._links.clean(row.sub)
-                self._desk.drop_timer(id_)
+                row = self._rows.get(id_)
+                if row is not None and not row.sub.is_deleted:  # the id was used again, perhaps with the timer that went
+                    self._desk.arm(id_, self._desk.now_ms())
                 return None
             if row.sub.linked < 2 and self._desk.now_ms() >= row.sub.created_ms + SECOND_LOOK_MS:
                 self.finish_linking(row)

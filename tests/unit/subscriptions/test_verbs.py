@@ -18,7 +18,7 @@ from headrace.subscriptions.errors import (
     NoSubscription,
     SubscriptionExists,
 )
-from headrace.subscriptions.rows import LinkRow
+from headrace.subscriptions.rows import LinkRow, Row
 from headrace.subscriptions.rules import Outcome
 from headrace.subscriptions.values import KIND, MAX_LINKS, Config, Seen
 from headrace.subscriptions.verbs import Ack
@@ -555,3 +555,35 @@ def test_a_wake_that_opens_while_its_timer_is_visited_has_a_visit_of_its_own(wor
     row = world.timer()
     assert row is not None and row.due_ms not in (0, seen.due_ms), "so the visit leaves the row alone"
     assert row.due_ms <= world.clock.now_ms() + 1
+
+
+@pytest.mark.parametrize("is_relay", [False, True])
+def test_who_cleans_up_late_leaves_the_next_subscription_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_relay: bool
+) -> None:
+    world.create("orders/1")
+    config = replace(PULL, streams=("audit",))
+    world.put(config)
+    late = world.subs.links.clean
+
+    def overtaken(row: Row) -> bool:
+        world.another().put("s", config)
+        return late(row)
+
+    if is_relay:
+        with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+            dying.setattr(world.subs.links, "clean", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+            world.subs.delete("s", everyone)
+    with monkeypatch.context() as slow:
+        slow.setattr(world.subs.links, "clean", overtaken)
+        if is_relay:
+            world.tick()
+        else:
+            world.subs.delete("s", everyone)
+    assert set(world.links()) == {"audit", "orders/1"}
+    assert world.timer() is not None
+    for name in ("audit", "orders/2"):
+        world.create(name, {})
+    world.append("orders/1")
+    world.hear()
+    assert {view.path for view in world.claim().streams if view.has_pending} == {"audit", "orders/1", "orders/2"}
