@@ -166,6 +166,9 @@ class Links:
         """
         entries = self._desk.stores.wal.read(log_id, limit=1).entries
         config = entries[0].config if entries else None
+        if entries and config is None:  # the entry that had it is trimmed, so it was published
+            manifest = self._desk.stores.manifests().newest(log_id, None, 0)
+            config = manifest.config if manifest is not None else None
         if config is None or config.surface != STREAMS or config.role:
             return []
         return [id_ for id_ in self._rows.interested(config.name) if self._join(id_, config.name, log_id)]
@@ -242,8 +245,8 @@ class Links:
 
     def clean(self, row: Row) -> bool:
         """Removes what a deleted subscription leaves behind. A log that it follows without a link is left: its next append
-        ends that. Returns False, and leaves the rest, if another cleans or has used the id again: all rows are removed under
-        the condition that the subscription's own is unchanged.
+        ends that. Returns False, and leaves the rest, if another cleans or has used the id again: all rows are removed
+        under the condition that the subscription's own is unchanged.
         """
         sub, links = row.sub, self._rows.links(row.sub.id)
 

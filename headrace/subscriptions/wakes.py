@@ -181,7 +181,7 @@ class Wakes:
                     continue
                 self._desk.drop_timer(id_)
                 row = self._rows.get(id_)
-                if row is not None and not row.sub.is_deleted:  # the id was used again, perhaps with the timer that went
+                if row is not None and not row.sub.is_deleted:  # the id was used again, with the timer that went
                     self._desk.arm(id_, self._desk.now_ms())
                 return None
             if row.sub.linked < 2 and self._desk.now_ms() >= row.sub.created_ms + SECOND_LOOK_MS:

@@ -41,6 +41,7 @@ from headrace.subscriptions.verbs import Ack, Allow, Claimed, Shown
 ROOT = f"{PREFIX}__ds/"
 MAX_BODY_BYTES = 1024 * 1024
 _MAX_TEXT_BYTES = 1024
+_MAX_CONFIG_BYTES = 256 * 1024  # it is a part of one item, of 400 KB at most
 _LEASE_MS = range(1_000, 600_001)
 _METHODS = ("GET", "HEAD", "PUT", "POST", "DELETE", "PATCH")
 
@@ -207,6 +208,9 @@ class _Calls:
             lease_ttl_ms=asked.lease_ttl_ms,
             description=asked.description,
         )
+        size = len(msgspec.json.encode(config))
+        if size > _MAX_CONFIG_BYTES:
+            raise InvalidSubscription(f"the names are too long together: limit={_MAX_CONFIG_BYTES} received={size}")
         if asked.type == WEBHOOK:
             return msgspec.structs.replace(config, url=self._checked_url(asked.webhook))
         wake_stream = _path(asked.wake_stream or "")

@@ -290,3 +290,9 @@ def test_what_has_a_wake_token_needs_no_key() -> None:
     wake = {"wake_id": claim["wake_id"], "generation": 1}
     assert ask(server, "POST", "s/ack", wake, key=claim["token"]).json == {"ok": True, "next_wake": False}
     assert ask(server, "POST", "s/release", wake, key=claim["token"]).status == 204
+
+
+def test_names_that_do_not_fit_into_one_item_are_refused(server: Server) -> None:
+    for size, expected in ((1000, 400), (200, 201)):
+        names = [f"{number:03}{'x' * size}" for number in range(1000)]
+        assert ask(server, "PUT", "s", {**HOOK, "streams": names}).status == expected

@@ -7,6 +7,10 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
+from functions.queue import MemoryQueue
+from functions.sealer.context import assemble
+from functions.sealer.seal import seal
+from functions.sealer.trim import trim
 from headrace.errors import HeadraceError
 from headrace.streams.values import AppendRequest, CreateRequest, ForkRequest
 from headrace.subscriptions.errors import (
@@ -587,3 +591,17 @@ def test_who_cleans_up_late_leaves_the_next_subscription_alone(
     world.append("orders/1")
     world.hear()
     assert {view.path for view in world.claim().streams if view.has_pending} == {"audit", "orders/1", "orders/2"}
+
+
+def test_a_stream_of_which_the_relay_hears_after_its_first_entries_were_trimmed_is_linked(world: World) -> None:
+    world.put()
+    world.create("orders/1", 1)
+    log_id, parts = world.streams.head("orders/1").log_id, assemble(world.stores, MemoryQueue())
+    world.append("orders/1")
+    seal(parts, log_id, force=True)
+    world.advance(3600)
+    trim(parts, log_id)
+    assert world.wal.read(log_id, limit=1).entries[0].config is None
+    world.hear()
+    assert world.links()["orders/1"].acked_offset == "-1"
+    assert world.claim().streams[0].has_pending
