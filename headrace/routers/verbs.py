@@ -23,7 +23,7 @@ from headrace.routers.values import (
 )
 from headrace.tables.catalog import Row
 from headrace.tables.follows import Follow
-from headrace.topics.errors import NotEmpty, Routed, TopicNotFound
+from headrace.topics.errors import Routed, TopicNotFound
 from headrace.topics.feeds import feed_in
 from headrace.topics.values import Feed, topic_of
 from headrace.topics.verbs import Topics
@@ -133,8 +133,6 @@ class Routers:
                         return self._topics.remove(name, if_empty=if_empty), sorted(removed)
                     except Routed:
                         removed += self._detach(name)
-                except NotEmpty:
-                    raise
                 except (HeadraceError, StoreError) as exc:
                     if removed:  # most errors say that nothing was written
                         raise OutcomeUnknown() from exc

@@ -238,6 +238,24 @@ def test_a_topic_that_has_records_keeps_its_routers_if_asked(process: Process) -
     assert names(process) == ["a->b"]
 
 
+def test_a_topic_that_got_a_record_after_its_routers_went_is_not_said_to_be_as_it_was(process: Process) -> None:
+    process.route()
+    other = Process(process.stores)
+    detach = process.routers._detach
+
+    def and_write(name: str) -> list[str]:
+        removed = detach(name)
+        other.write("b", b"1")
+        return removed
+
+    process.routers._detach = and_write  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknown):
+        process.routers.remove_topic("b", if_empty=True)
+    assert names(process) == []
+    with pytest.raises(NotEmpty):
+        process.routers.remove_topic("b", if_empty=True)
+
+
 def test_a_router_that_appears_during_a_delete_of_its_topic_goes_too(process: Process) -> None:
     process.put("a")
     other = Process(process.stores)
