@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from functions.access import Grant, Scope
 from functions.api.context import Context
-from functions.api.sockets.commands import Start, Subscribe
+from functions.api.sockets.commands import MAX_NODES, Start, Subscribe
 from functions.api.topics.config import clamped
 from functions.api.topics.records import check_text
 from headrace.clock import Threads
-from headrace.errors import Conflict, NotFound
+from headrace.errors import Conflict, InvalidRequest, NotFound
 from headrace.sockets.channel import KIND, MAX_LIMIT, PAGE_BYTES, Channel, encode
 from headrace.tables.follows import Follow
 from headrace.topics.errors import TopicNotFound
@@ -114,8 +114,10 @@ class Channels:
 
 
 def _options(command: Subscribe) -> Channel:
-    """Returns a channel with the options of a command. Raises InvalidRequest if the name of a node is too long."""
+    """Returns a channel with the options of a command. Raises InvalidRequest for too many or too long nodes."""
     nodes = [command.node] if isinstance(command.node, str) else command.node or []
+    if len(nodes) > MAX_NODES:
+        raise InvalidRequest(f"too many nodes: limit={MAX_NODES} received={len(nodes)}")
     for node in nodes:
         check_text("node", node, MAX_NODE_BYTES)
     return Channel(

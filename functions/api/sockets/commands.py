@@ -14,6 +14,7 @@ from headrace.errors import InvalidRequest
 from headrace.sockets.channel import MAX_LIMIT, PAGE_BYTES
 
 MAX_TOPICS = 256  # of one command, as of a watch
+MAX_NODES = 256  # of one command: they are stored with each of its topics
 MAX_ID_BYTES = 1024
 _NULL = msgspec.Raw(b"null")
 

@@ -10,7 +10,7 @@ import pytest
 
 from functions.access import Access, parse
 from functions.api.context import Context, assemble
-from functions.api.sockets.commands import MAX_ID_BYTES, MAX_TOPICS
+from functions.api.sockets.commands import MAX_ID_BYTES, MAX_NODES, MAX_TOPICS
 from functions.api.sockets.sockets import Sockets
 from functions.queue import MemoryQueue
 from functions.relay import context as relay
@@ -185,6 +185,14 @@ def test_options_hold_for_what_is_pushed(world: World) -> None:
     shown.pop("$ts")
     assert shown == {"$seq": 3, "$node": "u2", "$tag": "t"}
     assert (record["from_seq"], record["to_seq"]) == (0, 3)
+
+
+def test_nodes_are_bounded_because_they_are_stored_with_each_topic(world: World) -> None:
+    world.publish(1)
+    nodes = [f"n{number}" for number in range(MAX_NODES + 1)]
+    assert world.ask("subscribe", topic="room", node=nodes)["code"] == "invalid_request"
+    assert world.rows() == []
+    assert world.ask("subscribe", topic="room", node=nodes[1:])["op"] == "subscribed"
 
 
 def test_a_limit_bounds_a_message(world: World) -> None:
