@@ -27,6 +27,7 @@ from headrace.topics.verbs import Topics
 
 MOST_PAUSE_S = 60
 _WAITS_MS = 180_000  # how long a full destination is followed, unless that is renewed
+_PROBED = 10  # records of a step to a destination that was full: each ack there may ask for one
 _AGAIN = 0.0
 _WAITING = "!"  # before the name of a router in the id of a row of its destination; no name begins so
 
@@ -67,7 +68,8 @@ class Stepper:
             if feed is None or feed.source_id != follow.log_id:
                 return None  # the router is gone
             incarnation, offset = trail.position(feed)
-            request = DiffRequest(offset, STEP_RECORDS, max_bytes=STEP_BYTES, incarnation=incarnation)
+            most = _PROBED if trail.blocked_ms else STEP_RECORDS
+            request = DiffRequest(offset, most, max_bytes=STEP_BYTES, incarnation=incarnation)
             page = self._topics.diff(feed.source, request, touch=False)
         except TopicNotFound:
             return None
@@ -76,6 +78,8 @@ class Stepper:
         if not copied and not is_cut:
             is_same = (page.incarnation, page.next_seq) == (incarnation, offset) and not trail.blocked_ms
             passed = Trail(trail.dest, "", "", page.incarnation, feed.offset, page.next_seq)
+            if not page.caught_up:  # if it waits for room, nothing says that there is any
+                passed = replace(passed, blocked_ms=trail.blocked_ms, tries=trail.tries)
             is_noted = is_same or self._note(follow, passed)
             return None if is_noted and page.caught_up else _AGAIN
         done = self._forward(trail.dest, Forward(feed, copied, page.incarnation, page.next_seq, is_cut))

@@ -11,7 +11,7 @@ from headrace.routers.steps import MOST_PAUSE_S
 from headrace.routers.values import ROUTER, decode_trail
 from headrace.topics.feeds import STEP_RECORDS
 from headrace.topics.retention import MAX_VOIDS
-from headrace.topics.values import LEASES, MAX_HOPS, Gap, Match, topic_of
+from headrace.topics.values import LEASES, MAX_HOPS, Gap, Match, TopicConfig, topic_of
 from tests.unit.routers.world import Process, World
 
 
@@ -316,6 +316,31 @@ def test_room_that_is_made_before_it_is_waited_for_is_seen(process: Process) -> 
     assert process.step() == 0.0
     assert process.settle() is None
     assert process.data("b") == [b"1"]
+
+
+def test_a_router_that_waits_reads_few_records_each_time(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A destination that is freed record by record asks for a step each time."""
+    process.put("b", discard="reject", cap_records=1)
+    process.route(filter=Match("x"))
+    process.write("a", b"0", b"1", key="x")
+    process.write("a", *(b"other" for _ in range(50)), key="y")
+    process.write("a", *(b"2" for _ in range(500)), key="x")
+    process.settle()
+    read = list[int]()
+    diff = process.topics.diff
+    monkeypatch.setattr(
+        process.topics, "diff", lambda *args, **more: read.append(len((page := diff(*args, **more)).records)) or page
+    )
+    for seq in range(2, 6):
+        process.topics.erase("b", seq, None)
+        process.settle()
+        assert process.view().blocked_ms is not None
+    assert process.feed().total == 5
+    assert sum(read) < 1000, read
+    process.topics.put("b", TopicConfig(discard="reject", cap_records=1000))
+    assert process.settle() is None
+    assert (process.feed().total, process.view().blocked_ms) == (502, None)
+    assert max(read) > 400
 
 
 def test_a_router_that_is_free_again_says_so(process: Process) -> None:
