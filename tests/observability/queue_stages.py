@@ -65,6 +65,10 @@ def healthy_load(run: Stage) -> None:
     create(run, "jobs", max_deliveries=5, dead_letter="failed")
     push(run, "jobs")
     work(run, "jobs", lambda job: "nack" if job["data"] % 10 == 0 and job["deliveries"] == 1 else "ack")
+    create(run, "copies", type="log", cap_records=1000)
+    with run.http() as http:
+        router = {"source": "jobs", "dest": "copies"}
+        assert http.put(http.base_url.copy_with(path="/v0/routers/copying"), json=router).status_code == 201
     run.load(_topics, 0.5)
 
 

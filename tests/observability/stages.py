@@ -88,13 +88,13 @@ def sealer_stopped(folder: Path) -> Stage:
 
 
 def stream_unheard(folder: Path) -> Stage:
-    """Removes the event source of the table: the sealer runs, but nobody tells it of new entries."""
+    """Removes the sealer's event source of the table: it runs, but nobody tells it of new entries."""
 
     def without_stream(template: dict[str, Any]) -> None:
         (name,) = (
             name
             for name, part in template["Resources"].items()
-            if part["Type"] == "AWS::Lambda::EventSourceMapping" and "StartingPosition" in part["Properties"]
+            if part["Type"] == "AWS::Lambda::EventSourceMapping" and name.startswith("SealerTriggersStream")
         )
         del template["Resources"][name]
 
