@@ -137,7 +137,7 @@ def test_numbers_reach_the_resources(resources_of: Synth) -> None:
     assert {group["Properties"]["RetentionInDays"] for group in found.of("Logs::LogGroup").values()} == {14}
     rules = found.one("S3::Bucket")[1]["LifecycleConfiguration"]["Rules"]
     assert 3 in [rule.get("NoncurrentVersionExpiration", {}).get("NoncurrentDays") for rule in rules]
-    stages = [stage["DefaultRouteSettings"] for stage in found.of("ApiGatewayV2::Stage").values()]
+    stages = [stage["Properties"]["DefaultRouteSettings"] for stage in found.of("ApiGatewayV2::Stage").values()]
     assert stages == [{"ThrottlingRateLimit": 7, "ThrottlingBurstLimit": 9}] * 2
     _, spark = found.one("EMRServerless::Application")
     assert spark["MaximumCapacity"]["Cpu"] == "40 vCPU"

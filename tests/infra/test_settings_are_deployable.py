@@ -26,11 +26,15 @@ NOT_DEPLOYED = {
     "HEADRACE_HOST": "of a server that listens itself",
     "HEADRACE_METRICS_FILE": "outside of Lambda",
     "HEADRACE_SIGNING_KEYS": "a deployment has them in its secret",
+    "HEADRACE_WEBHOOK_LOOPBACK": "only of the emulator",
 }
 # A worker gives these to the commands that it runs, and its own shell those of the client.
 OF_CLIENTS = {
     *(f"HEADRACE_{name}" for name in ("QUEUE", "SEQ", "TAG", "DELIVERIES", "LEASE_ID")),
-    *(f"HEADRACE_{name}" for name in ("CONSUMER", "STREAM", "OFFSET", "NEXT_OFFSET", "RECORDS", "INDEX", "CONTENT_TYPE")),
+    *(
+        f"HEADRACE_{name}"
+        for name in ("CONSUMER", "STREAM", "OFFSET", "NEXT_OFFSET", "RECORDS", "INDEX", "CONTENT_TYPE")
+    ),
     *("HEADRACE_API_KEY", "HEADRACE_URL"),
 }
 # Commands tell of these, too; they are settings by other names.
