@@ -1,20 +1,22 @@
 """The ids of a watch's events: where its consumer is in each topic after an event, so that a new connection can go back to
 that (§ 7.4). Clients hand them back as they came.
 
-The id of a watch of few topics is a JSON object, topic to seq. Header lines are short, so that of many topics says only
-what has changed since the stream began, by numbers; the session keeps what was then. It is enough to keep that of the
-newest stream: a client with an id of an older one has had no event of the newest, and so is where that one began.
+The id of a watch of few topics is a JSON object, topic to seq; the name of a topic that was created again has its
+incarnation behind an `@`, which no name has. Header lines are short, so that of many topics says only what has changed
+since the stream began, by numbers; the session keeps what was then. It is enough to keep that of the newest stream: a
+client with an id of an older one has had no event of the newest, and so is where that one began.
 """
 
 from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from headrace.topics.values import MAX_NUMBER
+from headrace.watch.values import Cursor
 
 MAX_TOPICS = 64
 MAX_BYTES = 2048
@@ -29,50 +31,68 @@ def is_long(names: Sequence[str]) -> bool:
     return len(names) > MAX_TOPICS or sum(len(name) + _DIGITS for name in names) * 4 > MAX_BYTES * 3
 
 
-def encode(names: Sequence[str], seqs: Sequence[int], stream: int, base: Sequence[int]) -> str:
+def encode(names: Sequence[str], at: Sequence[Cursor], stream: int, base: Sequence[Cursor]) -> str:
     """Returns the id of an event.
 
     Args:
-        seqs: the seq in each topic, in the order of their names.
+        at: the cursor in each topic, in the order of their names.
         stream: number of the stream.
-        base: the seqs with which the stream began; empty if ids of this watch say them all.
+        base: the cursors with which the stream began; empty if ids of this watch say them all.
     """
     if not base:
-        data = msgspec.json.encode(dict(zip(names, seqs, strict=True)))
+        data = msgspec.json.encode({_named(name, one): one.seq for name, one in zip(names, at, strict=True)})
     else:
         changes, last = [stream], 0
-        for number, (seq, before) in enumerate(zip(seqs, base, strict=True)):
-            if seq != before:
-                changes += (number - last, seq - before)
-                last = number
+        for number, (now, before) in enumerate(zip(at, base, strict=True)):
+            if now == before:
+                continue
+            is_new = now.incarnation != before.incarnation
+            changes += (2 * (number - last) + is_new, now.seq - before.seq)
+            if is_new:
+                changes.append(now.incarnation)
+            last = number
         data = msgspec.msgpack.encode(changes)
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def decode(text: str, names: Sequence[str], stream: int, base: Sequence[int]) -> list[int | None] | None:
-    """Returns the seq in each topic that an id says, None for topics that it does not name; None if it is no id of this
+def _named(name: str, at: Cursor) -> str:
+    return f"{name}@{at.incarnation}" if at.incarnation else name
+
+
+def decode(text: str, names: Sequence[str], stream: int, base: Sequence[Cursor]) -> list[Cursor | None] | None:
+    """Returns the cursor in each topic that an id says, None for topics that it does not name; None if it is no id of this
     watch. `stream` and `base` are those of the newest stream.
     """
     try:
         data = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
         if not base:
-            found = _map.decode(data)
-            return [_seq(found.get(name)) for name in names]
+            found = dict(_told(key, seq) for key, seq in _map.decode(data).items())
+            return [found.get(name) for name in names]
         number, *changes = _changes.decode(data)
-    except (binascii.Error, ValueError, msgspec.DecodeError):
+        if number > stream:
+            return None
+        return [*base] if number < stream else _changed(base, iter(changes))
+    except (binascii.Error, ValueError, IndexError, StopIteration, msgspec.DecodeError):
         return None
-    seqs: list[int | None] = list(base)
-    if number > stream or len(changes) % 2:
-        return None
-    if number == stream:
-        at = 0
-        for gap, change in zip(changes[::2], changes[1::2], strict=True):
-            at += gap
-            if not (gap >= 0 and at < len(seqs)):
-                return None
-            seqs[at] = _seq(base[at] + change)
-    return seqs
 
 
-def _seq(number: int | None) -> int | None:
-    return number if number is not None and 0 <= number <= MAX_NUMBER else None
+def _told(key: str, seq: int) -> tuple[str, Cursor | None]:
+    name, _, incarnation = key.partition("@")
+    return name, _cursor(int(incarnation or 0), seq)
+
+
+def _changed(base: Sequence[Cursor], changes: Iterator[int]) -> list[Cursor | None]:
+    at: list[Cursor | None] = list(base)
+    number = 0
+    for step in changes:
+        number += step // 2
+        if step < 0:
+            raise ValueError("steps go forward")
+        change = next(changes)
+        incarnation = next(changes) if step % 2 else base[number].incarnation
+        at[number] = _cursor(incarnation, base[number].seq + change)
+    return at
+
+
+def _cursor(incarnation: int, seq: int) -> Cursor | None:
+    return Cursor(incarnation, seq) if 0 <= seq <= MAX_NUMBER and 0 <= incarnation <= MAX_NUMBER else None

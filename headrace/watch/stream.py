@@ -131,24 +131,27 @@ class Stream:
 
     # What was sent.
 
-    def event_id(self, number: int, seq: int) -> str:
-        """Returns the id of an event after which the consumer is at `seq` in a topic."""
-        seqs = [one.seq for one in self._sent]
-        seqs[number] = seq
-        return ids.encode(self.names, seqs, self._session.stream, self._session.base)
+    def event_id(self, news: News, frame: Frame) -> str:
+        """Returns the id of the event with a frame."""
+        at = list(self._sent)
+        at[news.number] = self._after(news, frame.seq)
+        return ids.encode(self.names, at, self._session.stream, self._session.base)
+
+    def _after(self, news: News, seq: int) -> Cursor:
+        before = self._sent[news.number]
+        return Cursor(before.incarnation if news.after.incarnation is None else news.after.incarnation, seq)
 
     def sent(self, news: News, frame: Frame) -> None:
         """Notes that a frame was sent."""
         if isinstance(frame, frames.TopicDeleted):
             self.living.pop(news.number, None)
-        elif news.after.incarnation is not None:
-            self._sent[news.number] = Cursor(news.after.incarnation, frame.seq)
+        else:
+            self._sent[news.number] = self._after(news, frame.seq)
 
     def passed(self, news: News) -> None:
         """Notes that all frames of a page were sent."""
         self._positions[news.number] = news.after
-        if news.after.incarnation is not None:
-            self._sent[news.number] = Cursor(news.after.incarnation, news.after.seq)
+        self._sent[news.number] = self._after(news, news.after.seq)
 
     @property
     def is_saved(self) -> bool:

@@ -48,25 +48,25 @@ class Definition(msgspec.Struct, frozen=True, array_like=True):
     options: Options = Options()
 
 
+class Cursor(NamedTuple):
+    """A cursor in a topic: everything up to `seq` of this incarnation was sent."""
+
+    incarnation: int
+    seq: int
+
+
 class Session(msgspec.Struct, frozen=True, array_like=True):
     """The row `-`.
 
     Attributes:
         key_id: id of the key that created the session; empty if it needed none.
         stream: number of its newest stream; 0 if there was none.
-        base: the seq in each topic when that began; empty if its ids need none.
+        base: the cursor in each topic when that began; empty if its ids need none.
     """
 
     key_id: str
     stream: int = 0
-    base: tuple[int, ...] = ()
-
-
-class Cursor(NamedTuple):
-    """A cursor in a topic: everything up to `seq` of this incarnation was sent."""
-
-    incarnation: int
-    seq: int
+    base: tuple[Cursor, ...] = ()
 
 
 class Cursors(msgspec.Struct, frozen=True, array_like=True):

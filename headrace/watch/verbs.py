@@ -130,8 +130,8 @@ class Watches:
             names, before = found.definition.names, found.session
             at, cursors = self._cursors(wid)
             said = ids.decode(last_event_id, names, before.stream, before.base) if last_event_id else None
-            begin = [_rewound(one, seq) for one, seq in zip(cursors.at, said or [None] * len(names), strict=True)]
-            base = tuple(one.seq for one in begin) if ids.is_long(names) else ()
+            begin = [min(one, told or one) for one, told in zip(cursors.at, said or cursors.at, strict=True)]
+            base = tuple(begin) if ids.is_long(names) else ()
             session = Session(before.key_id, before.stream + 1, base)
             row = replace(found.row, data=msgspec.json.encode(session), expires_ms=ends_ms + TTL_MS)
             if sessions.put_part(row, found.row):
@@ -172,7 +172,3 @@ class Watches:
         if part is None:
             raise WatchNotFound
         return part, _cursors.decode(part.data)
-
-
-def _rewound(cursor: Cursor, seq: int | None) -> Cursor:
-    return cursor if seq is None or seq >= cursor.seq else Cursor(cursor.incarnation, seq)

@@ -297,7 +297,7 @@ class WatchStream(EventStream):
         watch = self._opened
         kind, members = _shown(frame, watch.options)
         document = b'{"topic":%s%s}' % (orjson.dumps(watch.names[news.number]), members)
-        return event(kind, document, watch.event_id(news.number, frame.seq))
+        return event(kind, document, watch.event_id(news, frame))
 
 
 def _drained(woken: deque[int]) -> Iterator[int]:

@@ -9,6 +9,7 @@ import pytest
 from headrace.errors import InvalidRequest, LimitReached
 from headrace.topics.errors import TopicNotFound
 from headrace.watch.errors import Fenced, WatchNotFound
+from headrace.watch.frames import Records, Tombstone
 from headrace.watch.stream import Stream
 from headrace.watch.values import SESSIONS, TTL_MS, Start
 from tests.unit.topics.world import write
@@ -44,6 +45,27 @@ def test_what_was_not_saved_is_sent_again(process: Process) -> None:
     wid = process.create("t")
     assert records(drain(process.open(wid))) == {"t": [1, 2]}, "and then the process dies"
     assert records(drain(process.open(wid))) == {"t": [1, 2]}
+
+
+@pytest.mark.parametrize("names", [("t",), tuple(f"t{number}" for number in range(70))], ids=["few", "many"])
+def test_an_id_of_before_a_topic_began_anew_loses_none_of_its_records(
+    process: Process, names: tuple[str, ...]
+) -> None:
+    """What was sent of the new topic was saved, but lost on its way."""
+    name = names[-1]
+    for one in names:
+        write(process.topics, one, b"1", b"2")
+    wid = process.create(*names)
+    stream = process.open(wid)
+    last = next(id_ for topic, frame, id_ in drain(stream) if topic == name and isinstance(frame, Records))
+    process.topics.remove(name)
+    write(process.topics, name, b"1", b"2", b"3", b"4")
+    drain(stream)
+    stream.save()
+    for _ in range(2):
+        found = [frame for topic, frame, _ in drain(process.open(wid, last)) if topic == name]
+        assert isinstance(found[0], Tombstone) and found[0].reason == "recreated"
+        assert isinstance(found[1], Records) and len(found[1].records) == 4
 
 
 def test_a_session_without_a_stream_ends_after_its_time(world: World, process: Process) -> None:

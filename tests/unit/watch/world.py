@@ -112,7 +112,7 @@ def drain(stream: Stream, numbers: list[int] | None = None) -> list[tuple[str, F
             del due[news.number]
             assert news.error is None, news.error
             for frame in news.frames:
-                found.append((stream.names[news.number], frame, stream.event_id(news.number, frame.seq)))
+                found.append((stream.names[news.number], frame, stream.event_id(news, frame)))
                 stream.sent(news, frame)
             stream.passed(news)
             if not news.is_drained:
