@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 PROBE = Path(__file__).with_name("probe.py")
-# The first thing each is asked for: a page of a stream that is not there, and the two schedules' verbs.
+# The first thing each is asked for: a page of a stream that is not there, the schedules' verbs, and a
+# webhook that it refuses to post.
 EVENTS: dict[str, dict[str, Any]] = {
     "api": {
         "version": "2.0",
@@ -28,6 +29,8 @@ EVENTS: dict[str, dict[str, Any]] = {
     },
     "sealer": {"verb": "sweep"},
     "indexer": {"verb": "tick"},
+    "relay": {"verb": "sweep"},
+    "webhook": {"url": "https://10.0.0.1/", "body": "{}", "headers": {}},
 }
 
 
