@@ -31,6 +31,7 @@ from tests.deployed.job_events import Relayed, relay
 from tests.deployed.template import Reduced, without
 
 SPARK_TYPE = "AWS::EMRServerless::Application"
+FUNCTION_TYPE = "AWS::Lambda::Function"
 ALARM_TYPE = "AWS::CloudWatch::Alarm"
 API_TYPE = "AWS::ApiGatewayV2::Api"
 ANSWER_TYPE = "AWS::ApiGatewayV2::RouteResponse"
@@ -151,14 +152,21 @@ def reduced(assembly: Assembly, cloud: Emulator, findings: dict[str, Any]) -> tu
             # The emulator heeds this spelling of the same wish, and not `ExcludePunctuation`.
             resource["Properties"]["GenerateSecretString"]["ExcludeCharacters"] = string.punctuation
             data.changed[f"{id_}/Properties/GenerateSecretString/ExcludeCharacters"] = string.punctuation
+    apis = [id_ for id_, one in application.template["Resources"].items() if one["Type"] == API_TYPE]
+    (sockets,) = (id_ for id_ in apis if id_.startswith("WebSocket"))
+    (door,) = (id_ for id_ in apis if id_.startswith("Door"))
+    # Host names of AWS lead nowhere from here.
+    here = {"HEADRACE_SOCKETS_ENDPOINT": (sockets, f"/{SOCKETS_STAGE}"), "HEADRACE_BASE_URL": (door, "")}
     for id_, resource in application.template["Resources"].items():
         variables = resource.get("Properties", {}).get("Environment", {}).get("Variables", {})
-        if "HEADRACE_SOCKETS_ENDPOINT" in variables:  # a host name of AWS leads nowhere from here
-            apis = [key for key, one in application.template["Resources"].items() if one["Type"] == API_TYPE]
-            (sockets,) = (key for key in apis if key.startswith("WebSocket"))
-            there = [f"{cloud.endpoint}/_aws/execute-api/", {"Ref": sockets}, f"/{SOCKETS_STAGE}"]
-            variables["HEADRACE_SOCKETS_ENDPOINT"] = {"Fn::Join": ["", there]}
-            application.changed[f"{id_}/Properties/Environment/Variables/HEADRACE_SOCKETS_ENDPOINT"] = cloud.endpoint
+        for name in here.keys() & variables.keys():
+            of_api, path = here[name]
+            there = [f"{cloud.endpoint}/_aws/execute-api/", {"Ref": of_api}, path]
+            variables[name] = {"Fn::Join": ["", there]}
+            application.changed[f"{id_}/Properties/Environment/Variables/{name}"] = cloud.endpoint
+        if id_.startswith(("Api", "Webhook")) and resource["Type"] == FUNCTION_TYPE:  # receivers are on this machine
+            variables["HEADRACE_WEBHOOK_LOOPBACK"] = "1"
+            application.changed[f"{id_}/Properties/Environment/Variables/HEADRACE_WEBHOOK_LOOPBACK"] = "1"
         if resource.pop("UpdatePolicy", None):  # aliases move at once, without CodeDeploy
             application.changed[f"{id_}/UpdatePolicy"] = ""
             del application.placeholders[f"{id_}/UpdatePolicy/CodeDeployLambdaAliasUpdate/ApplicationName"]
