@@ -35,6 +35,8 @@ def stores(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Stores:
         "HEADRACE_CATALOG_TABLE": "CatalogTableName",
         "HEADRACE_WATERMARKS_TABLE": "WatermarksTableName",
         "HEADRACE_PRODUCERS_TABLE": "ProducersTableName",
+        "HEADRACE_FOLLOWS_TABLE": "FollowsTableName",
+        "HEADRACE_SESSIONS_TABLE": "SessionsTableName",
         "HEADRACE_BUCKET": "BucketName",
     }
     settings = Settings.from_environment({setting: stack.outputs[output] for setting, output in names.items()})
@@ -96,7 +98,7 @@ def test_every_record_is_found_wherever_it_is(flow: Flow) -> None:
 def test_schedules_tick(stack: Stack) -> None:
     """Each is due every minute, and minutes have passed."""
     log = stack.emulator.log.read_text()
-    for holding in ("Sealer", "Indexer"):
+    for holding in ("Sealer", "Indexer", "Relay"):
         function = stack.physical("AWS::Lambda::Function", holding=holding)
         assert f"EventBridge → Lambda {function}: dispatched" in log, holding
 

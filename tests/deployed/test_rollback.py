@@ -19,7 +19,7 @@ from tests.deployed.template import Reduced
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 SECTION = "### Rolling back at once"
-FUNCTIONS = ("Api", "Streaming", "Sealer", "Indexer")
+FUNCTIONS = ("Api", "Streaming", "Sockets", "Sealer", "Indexer", "Relay", "Webhook")
 # What tells the second release from the first: it has keys of its own, where the first reads the secret.
 VARIABLE, ITS_KEY = "HEADRACE_API_KEYS", "a-key-that-only-the-second-release-has"
 
@@ -110,7 +110,11 @@ def test_a_release_is_taken_back_and_put_forward_by_the_runbook(
         serves(api, second=False)
         expect(stream.append([{"by": "first again"}]), 204)
         assert stream.records() == [{"by": "first"}, {"by": "second"}, {"by": "first again"}]
-        for name, event in (("Sealer", {"verb": "sweep"}), ("Indexer", {"verb": "tick"})):
+        for name, event in (
+            ("Sealer", {"verb": "sweep"}),
+            ("Indexer", {"verb": "tick"}),
+            ("Relay", {"verb": "sweep"}),
+        ):
             payload = json.dumps(event)
             done = client.invoke(FunctionName=functions[name], Qualifier="live", Payload=payload)
             ran = (done["ExecutedVersion"], done.get("FunctionError"))

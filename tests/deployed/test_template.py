@@ -71,7 +71,7 @@ def test_rules_are_enabled_and_lead_to_functions(stack: Stack, reduced: tuple[Re
             name = stack.resources[id_]["PhysicalResourceId"]
             described = events.describe_rule(Name=name)
             targets = events.list_targets_by_rule(Rule=name)["Targets"]
-            (wanted,) = (name for name in ("Sealer", "Indexer", "Versions") if id_.startswith(name))
+            (wanted,) = (name for name in ("Sealer", "Indexer", "Relay", "Versions") if id_.startswith(name))
             function = stack.physical("AWS::Lambda::Function", holding=wanted)
             called = function if wanted == "Versions" else f"{function}:live"
             assert described["State"] == "ENABLED"
@@ -81,6 +81,8 @@ def test_rules_are_enabled_and_lead_to_functions(stack: Stack, reduced: tuple[Re
         ("Indexer", "an event"),
         ("Indexer", "rate(1 day)"),
         ("Indexer", "rate(1 minute)"),
+        ("Relay", "rate(1 day)"),
+        ("Relay", "rate(1 minute)"),
         ("Sealer", "rate(1 day)"),
         ("Sealer", "rate(1 hour)"),
         ("Sealer", "rate(1 minute)"),
