@@ -40,8 +40,7 @@ class Wakes:
         """Visits a followed stream, or a subscription's timer."""
         if follow.log_id == timer_log(follow.id):
             return self._wakes.drive(follow.id, self.post)
-        self._wakes.hear(follow)
-        return None
+        return self._wakes.hear(follow)
 
     def post(self, call: Call) -> Outcome:
         """Calls a webhook once."""

@@ -28,15 +28,29 @@ from headrace.wal.state import START, Entry, LogConfig, encode_cursor
 _log = logging.getLogger(__name__)
 _LOOKERS = Threads(16, "links")
 _LAG_MS = 60_000  # of the listing of names
+LINKING_MS = 10_000  # in which a log that is followed is linked, or never
 _MAX_LOOKED = 20_000  # names, among which those that match are searched
 
 
 class Followed(msgspec.Struct, frozen=True):
-    """What the row of a followed log remembers: its name, and what is needed to write its cursors."""
+    """What the row of a followed log remembers.
+
+    Attributes:
+        path: its name.
+        incarnation: that of its cursors.
+        start: the offset from which on its records are news. The row is there before its link, and what is appended in
+            between makes the relay write the link.
+        since_ms: when it began to be followed.
+    """
 
     path: str
     incarnation: int
-    base: int
+    start: int
+    since_ms: int
+
+
+class Unlinked(Exception):
+    """A followed log has data, and is not linked yet: whoever makes the link is about to."""
 
 
 def followed(follow: Follow) -> Followed:
@@ -115,31 +129,32 @@ class Links:
             if row is not None:
                 link = replace(row.link, is_explicit=True)
             else:
-                head = self.follow(sub.id, path)
+                # What came with the subscription would never be told of if it was linked at its tail.
+                is_late = created is not None and sub.linked == 1 and created.created_ms > sub.created_ms - _LAG_MS
+                is_from_start = is_late or (sub.from_start and (not is_explicit or path in sub.config.streams))
+                head = self.follow(sub.id, path, is_from_start=is_from_start)
                 if head is None and not is_explicit:
                     return
                 link = Link(path, is_explicit)
                 if head is not None:
                     link = replace(link, log_id=head.log_id, incarnation=head.config.incarnation)
-                    is_late = (
-                        created is not None and sub.linked == 1 and created.created_ms > sub.created_ms - _LAG_MS
-                    )
-                    is_from_start = sub.from_start and (not is_explicit or path in sub.config.streams)
-                    # What came with the subscription would never be told of if it was linked at its tail.
-                    if not is_late and not is_from_start:
+                    if not is_from_start:
                         link = replace(link, acked_offset=head.next_offset)
             if self._rows.put_link(sub.id, link, row):
                 return
 
-    def follow(self, id_: str, path: str) -> Head | None:
+    def follow(self, id_: str, path: str, *, is_from_start: bool) -> Head | None:
         """Has a subscription follow the stream that has a name. Returns a state of the stream from which on each append is
-        told; None if there is no such stream.
+        told; None if there is no such stream. If the relay writes the link, its cursor is where the stream began or, unless
+        `is_from_start`, where it ended before.
         """
         streams = self._desk.streams
         try:
             head = streams.head(path)
             if self._desk.stores.follows.get(head.log_id, KIND, id_) is None:
-                remembered = Followed(path, head.config.incarnation, head.config.base_offset)
+                # A fork's inherited records are no news.
+                start = head.config.base_offset if is_from_start else head.state.next_offset
+                remembered = Followed(path, head.config.incarnation, start, self._desk.now_ms())
                 return streams.follow(path, Follow(head.log_id, KIND, id_, msgspec.json.encode(remembered)))
             return streams.head(path)
         except (NotFound, Gone):
@@ -171,16 +186,18 @@ class Links:
             config = manifest.config if manifest is not None else None
         if config is None or config.surface != STREAMS or config.role:
             return []
-        return [id_ for id_ in self._rows.interested(config.name) if self._join(id_, config.name, log_id)]
+        return [id_ for id_ in self._rows.interested(config.name) if self._join(id_, config, log_id)]
 
-    def _join(self, id_: str, path: str, log_id: str) -> bool:
-        row = self._rows.get(id_)
+    def _join(self, id_: str, config: LogConfig, log_id: str) -> bool:
+        row, path = self._rows.get(id_), config.name
         if row is None or row.sub.is_deleted:
             return False
         link = self._rows.link(id_, path)
+        if link is None and row.sub.linked == 0 and config.created_ms <= row.sub.created_ms:
+            return False  # the PUT is about to link it, at its tail
         if not row.sub.config.matches(path) and (link is None or not link.link.is_explicit):
             return False
-        head = self.follow(id_, path)
+        head = self.follow(id_, path, is_from_start=True)
         if head is None or head.log_id != log_id:
             return False  # it has ended; a later one has an event of its own
         newest = self._desk.stores.wal.newest(log_id)
@@ -189,24 +206,25 @@ class Links:
 
     def appended(self, row: Row, follow: Follow, newest: Entry) -> Link | None:
         """Links a log at its first append, or attaches it to the link that waits for its name. Returns the link if there is
-        data past its cursor, else None.
+        data past its cursor, else None. Raises Unlinked.
         """
         sub, at = row.sub, followed(follow)
         for _ in self._desk.tries("a link changes all the time"):
             found = self._rows.link(sub.id, at.path)
             link = found.link if found is not None else Link(at.path)
             if link.log_id != follow.log_id:
-                if newest.state.next_offset <= at.base and not link.is_explicit:
+                if newest.state.next_offset <= at.start and not link.is_explicit:
                     return None
                 if found is None and not sub.config.matches(at.path):
+                    if self._desk.now_ms() < at.since_ms + LINKING_MS:
+                        raise Unlinked
                     self.drop_follow(follow)
                     return None
                 if found is None and len(self._rows.links(sub.id)) >= MAX_LINKS:
                     _log.error("stream is not linked: subscription=%s is full: stream=%s", sub.id, at.path)
                     self.drop_follow(follow)
                     return None
-                # A fork's inherited records are no news.
-                start = encode_cursor(at.incarnation, at.base) if at.base else START
+                start = encode_cursor(at.incarnation, at.start) if at.start else START
                 link = replace(link, log_id=follow.log_id, incarnation=at.incarnation, acked_offset=start)
                 if not self._rows.put_link(sub.id, link, found):
                     continue

@@ -27,7 +27,7 @@ from headrace.streams.verbs import decide_appends
 from headrace.subscriptions import rules
 from headrace.subscriptions.desk import Desk
 from headrace.subscriptions.errors import InvalidSubscription
-from headrace.subscriptions.links import Links, followed
+from headrace.subscriptions.links import Links, Unlinked, followed
 from headrace.subscriptions.rows import Row
 from headrace.subscriptions.rules import Outcome
 from headrace.subscriptions.values import PULL, Seen, Snapshot, Subscription, View
@@ -38,6 +38,7 @@ from headrace.wal.state import decode_cursor
 
 _log = logging.getLogger(__name__)
 _STEPS = 4  # of one visit
+_UNLINKED_S = 1.0
 SECOND_LOOK_MS = 60_000  # after which the listing of names has every stream that was there
 
 
@@ -158,17 +159,23 @@ class Wakes:
 
     # Visits.
 
-    def hear(self, follow: Follow) -> None:
-        """Does what an append to a followed stream, or its end, brings about."""
+    def hear(self, follow: Follow) -> float | None:
+        """Does what an append to a followed stream, or its end, brings about. Returns in how many seconds it must be called
+        again; None if it need not.
+        """
         row = self._rows.get(follow.id)
         if row is None or row.sub.is_deleted:
             self._links.drop_follow(follow)
-            return
+            return None
         newest = self._desk.stores.wal.newest(follow.log_id)
-        if newest is None or newest.state.ended:
-            self._links.ended(follow.id, follow.log_id, followed(follow).path)
-        elif self._links.appended(row, follow, newest) is not None:
-            self.open_next(follow.id)
+        try:
+            if newest is None or newest.state.ended:
+                self._links.ended(follow.id, follow.log_id, followed(follow).path)
+            elif self._links.appended(row, follow, newest) is not None:
+                self.open_next(follow.id)
+        except Unlinked:
+            return _UNLINKED_S
+        return None
 
     def drive(self, id_: str, post: Post) -> float | None:
         """Does what is due of a subscription. Returns in how many seconds it must be visited again; None if only an append

@@ -26,7 +26,8 @@ from tests.support.emulated_cloud import DevServer, dev_server
 ROOT = Path(__file__).parents[2]
 FLIGHTS = ROOT / "tests" / "e2e"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-URL = "http://127.0.0.1:8787"  # as pages have it
+HERE = "127.0.0.1:8787"  # as pages have it
+URL = f"http://{HERE}"
 COMMAND_S = 240
 # What looks at stores shows what pages promise for "a moment later"; nothing else is tried twice.
 LOOK, PATIENCE_S = "docs/examples/", 120
@@ -38,7 +39,7 @@ NOT_RUN = {
     r"^\./run (synth|prove)\b": "packs for a minute, proves for several: .ci/run runs both",
     r"^npx cdk ": "needs an AWS account",
     r"^aws ": "needs an AWS account",
-    r"^headrace doctor --stack ": "needs an AWS account",
+    r"^headrace (doctor --stack|rotate-signing-key) ": "needs an AWS account",
     r"^uv run python -m infra\.synth$": "writes into the checkout; tests/infra compares what it would write",
 }
 # Long, and run for docs/benchmarks.md and docs/verification.md: their options are looked up in their help.
@@ -75,7 +76,7 @@ class Shell:
         script = "\n".join(
             [
                 f"URL={self.server.url}",
-                text.replace(URL, self.server.url),
+                text.replace(HERE, self.server.url.partition("//")[2]),
                 "status=$?",
                 'if [ -n "$(jobs -p)" ]; then sleep 1; kill $(jobs -p); wait; fi 2>/dev/null',
                 "exit $status",

@@ -102,6 +102,8 @@ def test_a_subscriber_gets_the_backlog_and_what_comes_after_it(socket: Socket, t
     for number in range(3):
         topic.filled(number)
         live = socket.receive()
+        while live["to_seq"] <= 2 + number:  # one may come twice: the relay's visits may overlap
+            live = socket.receive()
         assert (live["op"], live["from_seq"], live["to_seq"]) == ("record", 2 + number, 3 + number)
         assert data_in([live]) == [number]
 

@@ -9,6 +9,7 @@ import pytest
 from functions.api.app import describe
 from functions.api.door import errors
 from functions.api.door.requests import BodyTimeout
+from functions.api.sockets import commands, sockets
 from functions.api.streams.records import ERRORS
 from headrace import errors as library
 from headrace.errors import HeadraceError, StoreThrottled, StoreTimeout
@@ -105,7 +106,7 @@ def test_every_error_of_the_library_has_its_own_answer() -> None:
         library.Damaged("m"): 500,
         library.SegmentMissing("m"): 500,
     }
-    own = (of_topics, of_routers, of_subscriptions, of_watch)
+    own = (of_topics, of_routers, of_subscriptions, of_watch, sockets, commands)
     others = [module.__name__ for module in own]
     shared = {kind for kind in subclasses(HeadraceError) if kind.__module__ not in others}
     assert {type(error) for error in expected} == shared - {HeadraceError}

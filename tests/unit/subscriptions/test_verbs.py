@@ -23,8 +23,9 @@ from headrace.subscriptions.errors import (
     SubscriptionExists,
 )
 from headrace.subscriptions.rows import LinkRow, Row
+from headrace.subscriptions.rows import Rows as LinkRows
 from headrace.subscriptions.rules import Outcome
-from headrace.subscriptions.values import KIND, MAX_LINKS, Config, Seen
+from headrace.subscriptions.values import KIND, MAX_LINKS, Config, Link, Seen
 from headrace.subscriptions.verbs import Ack
 from tests.unit.subscriptions.world import HOOK, PULL, World, everyone
 
@@ -51,6 +52,37 @@ def test_existing_streams_are_linked_at_their_tails_and_nothing_is_pending(world
     assert world.wakes() == []
     with pytest.raises(NoPendingWork):
         world.claim()
+
+
+@pytest.mark.parametrize("is_appended", [False, True], ids=["only followed", "appended to"])
+@pytest.mark.parametrize("is_named", [False, True], ids=["by the pattern", "by name"])
+def test_what_the_relay_hears_while_a_stream_is_linked_changes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_named: bool, is_appended: bool
+) -> None:
+    name = "named" if is_named else "orders/1"
+    world.create(name, {"n": 1})
+    tail = world.streams.head(name).next_offset
+    if is_named:
+        world.put()
+    put_link, heard = LinkRows.put_link, []
+
+    def hear_first(self: LinkRows, id_: str, link: Link, before: LinkRow | None) -> bool:
+        if not heard:
+            heard.append(link)
+            if is_appended:
+                world.append(name)
+            world.hear()
+        return put_link(self, id_, link, before)
+
+    monkeypatch.setattr(LinkRows, "put_link", hear_first)
+    if is_named:
+        world.subs.add("s", [name], everyone)
+    else:
+        world.put()
+    assert heard and world.links()[name].acked_offset == tail, "what was there is no news"
+    world.append(name)
+    world.hear()
+    assert len(world.wakes()) == 1, "it is followed"
 
 
 def test_a_new_subscription_may_begin_at_the_beginning(world: World) -> None:
