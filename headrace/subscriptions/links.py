@@ -50,7 +50,7 @@ class Followed(msgspec.Struct, frozen=True):
 
 
 class Unlinked(Exception):
-    """A followed log has data, and is not linked yet: whoever makes the link is about to."""
+    """A followed log has data, and is not linked yet: the link is being made."""
 
 
 def followed(follow: Follow) -> Followed:
