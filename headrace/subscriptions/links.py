@@ -130,7 +130,9 @@ class Links:
                 link = replace(row.link, is_explicit=True)
             else:
                 # What came with the subscription would never be told of if it was linked at its tail.
-                is_late = created is not None and sub.linked == 1 and created.created_ms > sub.created_ms - _LAG_MS
+                is_late = is_explicit and sub.config.matches(path) and not self._is_older(sub, path)
+                if created is not None:
+                    is_late = sub.linked == 1 and created.created_ms > sub.created_ms - _LAG_MS
                 is_from_start = is_late or (sub.from_start and (not is_explicit or path in sub.config.streams))
                 head = self.follow(sub.id, path, is_from_start=is_from_start)
                 if head is None and not is_explicit:
@@ -159,6 +161,16 @@ class Links:
             return streams.head(path)
         except (NotFound, Gone):
             return None
+
+    def _is_older(self, sub: Subscription, path: str) -> bool:
+        """Returns whether a stream that the pattern matches may have been there before the subscription. A later one is
+        about to be linked at its beginning.
+        """
+        try:
+            created_ms = self._desk.streams.head(path).config.created_ms
+        except (NotFound, Gone):
+            return False
+        return sub.linked == 0 or created_ms <= sub.created_ms - _LAG_MS
 
     def _unfollow(self, id_: str, link: Link) -> None:
         follow = self._desk.stores.follows.get(link.log_id, KIND, id_) if link.log_id else None

@@ -93,10 +93,24 @@ class Subscriptions:
                     if is_new:
                         self._end(row)
                     raise
-                self._rows.put(row, replace(row.sub, linked=1))  # or the relay has done it meanwhile
+                self._note_linked(row)
             if is_new and from_start:
                 self.wakes.open_next(id_)
             return Shown(row.sub, self._links(id_), is_new)
+
+    def _note_linked(self, row: Row) -> None:
+        """Notes that the streams that exist are linked, unless the relay has done so, or another has deleted the
+        subscription.
+        """
+        current: Row | None = row
+        for _ in self._desk.tries("others keep changing this subscription"):
+            if current is None or current.sub.linked or current.sub.is_deleted:
+                return
+            if current.sub.created_ms != row.sub.created_ms or self._rows.put(
+                current, replace(current.sub, linked=1)
+            ):
+                return
+            current = self._rows.get(row.sub.id)
 
     def _create(self, id_: str, config: Config, from_start: bool = False) -> tuple[Row, bool]:
         for _ in self._desk.tries("others keep changing this subscription"):
