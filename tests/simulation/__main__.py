@@ -7,10 +7,12 @@ import faulthandler
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import replace
 
-from tests.simulation import mutants
+from tests.simulation import mutants, relay
 from tests.simulation.faults import least, table
 from tests.simulation.plan import FOLLOW, STAGED, Plan, make
 from tests.simulation.run import Verdict, run
@@ -43,6 +45,11 @@ def main() -> int:
     )
     given = parser.parse_args()
     mutant = mutants.ALL[given.mutant] if given.mutant else None
+    if mutant is not None and mutant.world:
+        seeds = (
+            range(given.first, given.first + given.seeds) if given.seed is None else range(given.seed, given.seed + 1)
+        )
+        return int(relay.run_many(mutant.world, seeds, given.workers, mutant.name) > 0)
     if given.seed is not None:
         return _one(_plan(given), mutant, given.trace, shrink=given.keep is None)
     if given.mutants:
@@ -142,15 +149,17 @@ def _chunk(task: tuple[int, int, int, str | None]) -> _Sum:
     first, count, operations, mutant = task
     total = _Sum()
     for seed in range(first, first + count):
-        total.add(_watched(seed, operations, mutants.ALL[mutant] if mutant else None))
+        with _watched():
+            total.add(run(make(seed, operations), mutants.ALL[mutant] if mutant else None))
     return total
 
 
-def _watched(seed: int, operations: int, mutant: mutants.Mutant | None) -> Verdict:
-    """Runs one seed; returns its verdict. If it hangs, this process ends, after it showed where it hangs."""
+@contextmanager
+def _watched() -> Iterator[None]:
+    """Watches a run of one seed. If it hangs, this process ends, after it showed where it hangs."""
     faulthandler.dump_traceback_later(_STUCK_S, exit=True)
     try:
-        return run(make(seed, operations), mutant)
+        yield
     finally:
         faulthandler.cancel_dump_traceback_later()
 
@@ -217,9 +226,10 @@ def _hunt(given: argparse.Namespace) -> int:
 def _find(task: tuple[str, int, int, int]) -> tuple[str, int | None, str, str]:
     name, first, seeds, operations = task
     for seed in range(first, first + seeds):
-        verdict = _watched(seed, operations, mutants.ALL[name])
-        if verdict.law:
-            return name, seed, verdict.law, verdict.text
+        with _watched():
+            judged = mutants.judge(mutants.ALL[name], seed, operations)
+        if judged.law:
+            return name, seed, judged.law, judged.text
     return name, None, "", ""
 
 

@@ -14,10 +14,19 @@ class Mutant:
     """A name, what is broken, and how: attributes of the engine to replace, and a change of the shared adapters."""
 
     def __init__(
-        self, name: str, hazard: str, *patches: Patch, adapter: Callable[[dict[str, Any]], None] | None = None
+        self,
+        name: str,
+        hazard: str,
+        *patches: Patch,
+        adapter: Callable[[dict[str, Any]], None] | None = None,
+        world: str = "",
     ) -> None:
+        """Creates a mutant. `world` is the world of the relay that notices it (`tests.simulation.relay`); empty: that of
+        logs does.
+        """
         self.name = name
         self.hazard = hazard
+        self.world = world
         self._patches = patches
         self._adapter = adapter
 

@@ -22,11 +22,14 @@ from headrace.recovery import plan as recovering
 from headrace.streams import create as creating
 from headrace.streams import verbs as streams
 from headrace.tables.watermarks import Watermark
-from tests.simulation import background, followers
+from tests.simulation import background, followers, relay
 from tests.simulation import mutated_sealer as sealing
 from tests.simulation import mutated_steps as steps
 from tests.simulation import mutated_topics as topics
 from tests.simulation.mutant import Mutant
+from tests.simulation.plan import make
+from tests.simulation.relay import Judged
+from tests.simulation.run import run
 
 # Its table of mutants is the record of the seeds at which they are found.
 PAGE = Path(__file__).parents[2] / "docs" / "verification.md"
@@ -335,6 +338,7 @@ ALL: dict[str, Mutant] = {
         ),
         *topics.MUTANTS,
         *followers.MUTANTS,
+        *relay.MUTANTS,
     )
 }
 
@@ -344,6 +348,15 @@ class Found(NamedTuple):
 
     seed: int
     law: str
+
+
+def judge(mutant: Mutant, seed: int, operations: int, *, is_active: bool = True) -> Judged:
+    """Runs one seed in the world of a mutant; on the engine as it is unless `is_active`."""
+    broken = mutant if is_active else None
+    if mutant.world:
+        return relay.judge(mutant.world, seed, broken)
+    verdict = run(make(seed, operations), broken)
+    return Judged(seed, verdict.law, verdict.text, verdict.checked)
 
 
 def is_broken(text: str) -> bool:

@@ -1,21 +1,32 @@
-"""Routers keep their laws by every seed, and each mutant breaks one."""
+"""The worlds of the relay keep their laws by every seed, and a run depends on its seed alone. `test_mutants.py` has their
+mutants.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from tests.simulation.mutant import Mutant
-from tests.simulation.relay import MUTANTS, Simulation, kills
+from tests.simulation.relay import WORLDS, judge
+
+SEEDS = 12
+FULL_SEEDS = 300  # `python -m tests.simulation.relay --seeds 10000` has them all
+LAWS = {"routers": 5, "subscriptions": 9}
 
 
-@pytest.mark.parametrize("seed", range(1, 13))
-def test_the_laws_of_routers_hold(seed: int) -> None:
-    simulation = Simulation(seed)
-    simulation.run()
-    assert len(simulation.checked) == 5
+@pytest.mark.parametrize("world", WORLDS)
+def test_the_laws_of_the_relay_hold(world: str, full: bool) -> None:
+    checked: Counter[str] = Counter()
+    for seed in range(FULL_SEEDS if full else SEEDS):
+        one = judge(world, seed)
+        assert not one.law, (
+            f"{one.text}\nReplay: python -m tests.simulation.relay --world {world} --first {seed} --seeds 1"
+        )
+        checked += one.checked
+    assert len(checked) == LAWS[world], checked
 
 
-@pytest.mark.parametrize(("mutant", "seed"), MUTANTS, ids=[mutant.name for mutant, _ in MUTANTS])
-def test_a_mutant_dies(mutant: Mutant, seed: int) -> None:
-    """If it survives after a change: `python -m tests.simulation.relay --mutants` finds another seed."""
-    assert kills(mutant, seed)
+@pytest.mark.parametrize("world", WORLDS)
+def test_the_same_seed_gives_the_same_run(world: str) -> None:
+    assert judge(world, 3).calls == judge(world, 3).calls > 100
