@@ -25,6 +25,18 @@ class Command:
     text: str
     output: tuple[str, ...]
 
+    @property
+    def is_look(self) -> bool:
+        """Whether it only looks at stores. What such a command shows is there a moment later, so it may be asked again;
+        any other one changes something, and what it prints the second time is not what the page shows.
+        """
+        return re.match(r"uv run python docs/examples/\w+\.py \w+\.json ", self.text) is not None
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether the lines that it prints have an order: not if it runs several commands at a time."""
+        return re.search(r"--concurrency (?!1\b)", self.text) is None
+
 
 def commands(page: str) -> list[Command]:
     """Returns every command that a page shows, in its order."""

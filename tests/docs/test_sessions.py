@@ -76,3 +76,22 @@ def test_what_is_missing_is_named(expected: tuple[str, ...], printed: str, line:
 def test_what_two_commands_print_at_a_time_may_come_in_any_order() -> None:
     assert missing(("a", "b"), "b\na", in_order=False) is None
     assert missing(("a", "b"), "b\nc", in_order=False) == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_look"),
+    [
+        ("uv run python docs/examples/query_bucket.py dev.json flights \\\n  'select 1'", True),
+        ("headrace work 'sales/*' --as billing --exec docs/examples/bill.sh --drain", False),
+        ("headrace queue work thumbnails --exec 'python3 docs/examples/resize.py' --drain", False),
+        ("uv run python docs/examples/room.py ws://127.0.0.1:8787/v0/ws", False),
+    ],
+)
+def test_only_what_looks_at_stores_is_asked_again(text: str, is_look: bool) -> None:
+    assert Command(1, text, ()).is_look == is_look
+
+
+def test_what_runs_several_commands_at_a_time_prints_in_any_order() -> None:
+    assert Command(1, "headrace work a --as b --exec c --drain", ()).is_in_order
+    assert Command(1, "headrace work a --as b --exec c --concurrency 1", ()).is_in_order
+    assert not Command(1, "headrace work 'a/*' --as b --exec c --concurrency 2 --drain", ()).is_in_order
