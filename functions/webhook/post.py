@@ -55,7 +55,9 @@ def post(
     except UrlRefused as exc:
         return Delivered(0, error=f"refused: {exc}")
     except (OSError, http.client.HTTPException, UnicodeError) as exc:
-        return Delivered(0, error="the answer took too long" if line.was_cut else _named(exc))
+        # The socket's own time may be over before the timer's thread has its turn.
+        is_late = line.was_cut or isinstance(exc, TimeoutError)
+        return Delivered(0, error="the answer took too long" if is_late else _named(exc))
     finally:
         timer.cancel()
         line.close()

@@ -153,6 +153,13 @@ def test_a_receiver_that_never_ends_its_handshake_is_cut_off_in_time() -> None:
     assert delivered == Delivered(0, error="the answer took too long")
 
 
+def test_a_receiver_is_late_also_if_the_socket_says_so_before_the_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module._Line, "cut", lambda _: None)  # its thread gets no turn
+    with receiver(silent) as running:
+        delivered = send(f"http://127.0.0.1:{running.port}/", seconds=0.05)
+    assert delivered == Delivered(0, error="the answer took too long")
+
+
 def test_a_huge_answer_is_read_no_further() -> None:
     with receiver(endless) as running:
         assert send(f"http://127.0.0.1:{running.port}/") == Delivered(200)
