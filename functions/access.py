@@ -19,6 +19,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from functions.hosts import check_sender, host_of, is_loopback
 from functions.refusals import Forbidden, Unauthorized
@@ -74,6 +75,13 @@ class Grant:
             if both is not None and not any(both.startswith(other) for other in seen):
                 seen.append(both)
         return seen
+
+
+class Refusal(NamedTuple):
+    """Why a key that was presented before may not do something now: as the code and message of an error."""
+
+    code: str
+    message: str
 
 
 ANY_HOST = "*"
@@ -144,6 +152,23 @@ class Access:
         if len(found) != 1:
             raise Unauthorized
         return found[0]
+
+    def refusal(self, key_id: str, require: Callable[[Grant], None]) -> Refusal | None:
+        """Returns why the key with this id, which was presented before, may not do now what `require` checks; None if it
+        may. Reads the keys again if it is time: may block.
+
+        Raises:
+            StoreError: the keys could not be read yet.
+        """
+        if self.is_stale:
+            self.refresh()
+        try:
+            require(self.grant_of(key_id))
+        except Unauthorized:
+            return Refusal("unauthorized", "the key was revoked")
+        except Forbidden as exc:
+            return Refusal("forbidden", str(exc))
+        return None
 
 
 # Of the key's SHA-256 digest: enough to tell keys apart, and too few to find one by.

@@ -25,6 +25,7 @@ from functions.api.streams.system.recorder import MeasuredLogs, Recorder
 from functions.api.topics.tally import Tally
 from functions.metrics import ApiMetric, Meter
 from functions.queue import LazyQueue, Queue, SqsQueue, visit_when_due
+from functions.subscribers import refusal
 from functions.wiring import Wiring, open_wiring
 from headrace.clock import Clock, SystemClock, within_deadline
 from headrace.index.fetching import RunCache
@@ -226,7 +227,9 @@ def assemble(
         access,
         meter,
         clock,
-        subscriptions=lambda: Subscriptions(Desk(measured, logs(), ring, SystemRandom().random)),
+        subscriptions=lambda: Subscriptions(
+            Desk(measured, logs(), ring, SystemRandom().random, partial(refusal, access))
+        ),
         topics=topics,
         routers=_routers_maker(measured, topics),
         count=partial(_count, measured),

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from functions.access import Scope
 from functions.metrics import RelayMetric
-from functions.refusals import Forbidden, Unauthorized
 from functions.relay.context import Context
 from functions.relay.followers import Hint
 from headrace.errors import StoreThrottled
@@ -57,7 +56,7 @@ class Sockets:
         row, opened = found
         channel = decode(follow)
         try:
-            refusal = self._refusal(opened.key_id, channel.name)
+            refusal = self._access.refusal(opened.key_id, lambda grant: grant.require(Scope.READ, channel.name))
             if refusal:
                 self._post(follow, error(*refusal, channel.name))
                 self._stores.follows.remove(follow)
@@ -68,18 +67,6 @@ class Sockets:
             return None
         except StoreThrottled:
             return REST_S
-
-    def _refusal(self, key_id: str, name: str) -> tuple[str, str] | None:
-        """Returns the code and the message that tell why a key may not read a topic; None if it may."""
-        if self._access.is_stale:
-            self._access.refresh()
-        try:
-            self._access.grant_of(key_id).require(Scope.READ, name)
-        except Unauthorized:
-            return "unauthorized", "the key was revoked"
-        except Forbidden as exc:
-            return "forbidden", str(exc)
-        return None
 
     def _push(self, follow: Follow, channel: Channel) -> float | None:
         sent = 0

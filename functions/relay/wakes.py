@@ -8,6 +8,7 @@ its timer, that is visited when something is due. Calls to receivers are made th
 from __future__ import annotations
 
 import logging
+from functools import partial
 from random import SystemRandom
 
 import msgspec
@@ -16,6 +17,7 @@ from functions.metrics import RelayMetric
 from functions.queue import visit_when_due
 from functions.relay.context import Context
 from functions.relay.followers import Hint
+from functions.subscribers import refusal
 from headrace.errors import StoreError
 from headrace.streams.verbs import Streams
 from headrace.subscriptions.delivery import Delivered
@@ -80,7 +82,8 @@ def open_subscriptions(context: Context) -> Subscriptions:
     def ring(follow: Follow) -> None:
         context.queue.send([visit_when_due(follow)], context.now_ms())
 
-    return Subscriptions(Desk(stores, Streams(stores), ring, SystemRandom().random))
+    may_not = partial(refusal, context.access)
+    return Subscriptions(Desk(stores, Streams(stores), ring, SystemRandom().random, may_not))
 
 
 def tell_of_new(context: Context, log_id: str) -> None:

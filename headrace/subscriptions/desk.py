@@ -4,7 +4,7 @@ it at a time, whatever becomes of its streams.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from headrace.clock import Budget
 from headrace.log.stores import Stores
 from headrace.streams.verbs import Streams
 from headrace.subscriptions.rows import Rows
-from headrace.subscriptions.values import KIND, digest
+from headrace.subscriptions.values import KIND, Subscription, digest
 from headrace.tables.follows import Follow
 
 FOREVER_MS = 253_402_300_799_000  # the end of year 9999
@@ -26,12 +26,15 @@ class Desk:
     Attributes:
         ring: asks the relay to visit a follower at the time that its row says.
         jitter: returns a random number from 0 to 1.
+        refusal: tells why the key of a subscription does not allow that streams, or all that the pattern can match, are
+            read on its behalf, and its wake stream written: code and message. None if it does.
     """
 
     stores: Stores
     streams: Streams
     ring: Callable[[Follow], None]
     jitter: Callable[[], float]
+    refusal: Callable[[Subscription, Iterable[str]], tuple[str, str] | None]
 
     @property
     def rows(self) -> Rows:

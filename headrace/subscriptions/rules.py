@@ -105,7 +105,27 @@ def announce_again(sub: Subscription, now_ms: int) -> Subscription:
     wake = sub.wake
     assert wake is not None and wake.stage == "announced", "only an unclaimed wake is repeated"
     pause_ms = min(REPEAT_MS << min(wake.attempts, 16), _MAX_REPEAT_MS)
-    return replace(sub, wake=replace(wake, attempts=wake.attempts + 1, until_ms=now_ms + pause_ms))
+    return replace(sub, wake=replace(wake, attempts=wake.attempts + 1, until_ms=now_ms + pause_ms, refused=None))
+
+
+# Keys.
+
+
+def refuse(sub: Subscription, refused: tuple[str, str], now_ms: int, jitter: float) -> Subscription:
+    """Returns the subscription after its wake was not announced, or its webhook not called, because of its key. The call
+    is due again as after a failure.
+    """
+    assert sub.wake is not None, "a wake is open"
+    noted = replace(sub.wake, refused=refused)
+    return _failed(sub, noted, now_ms, jitter) if sub.config.type == WEBHOOK else replace(sub, wake=noted)
+
+
+def adopt(sub: Subscription, key_id: str, now_ms: int) -> Subscription:
+    """Returns the subscription with another key. What was refused is due at once."""
+    wake = sub.wake
+    if wake is not None and wake.refused:
+        wake = replace(wake, until_ms=now_ms, refused=None)
+    return replace(sub, key_id=key_id, wake=wake)
 
 
 # Webhooks.
@@ -121,6 +141,7 @@ def begin_call(sub: Subscription, token: str, now_ms: int) -> Subscription:
         attempts=wake.attempts + 1,
         began_ms=now_ms,
         until_ms=now_ms + ATTEMPT_MS + _CALL_SPARE_MS,
+        refused=None,
     )
     return _with_token(replace(sub, wake=sending), token)
 
@@ -155,7 +176,8 @@ def claim(sub: Subscription, worker: str, token: str, now_ms: int) -> Subscripti
     """
     check_unclaimed(sub)
     assert sub.wake is not None, "a wake is open"
-    leased = replace(sub.wake, stage="leased", holder=worker, until_ms=now_ms + sub.config.lease_ttl_ms)
+    until_ms = now_ms + sub.config.lease_ttl_ms
+    leased = replace(sub.wake, stage="leased", holder=worker, until_ms=until_ms, refused=None)
     return _with_token(replace(sub, wake=leased), token)
 
 
@@ -173,7 +195,7 @@ def extend(sub: Subscription, now_ms: int) -> Subscription:
     assert wake is not None, "a wake is open"
     stage: str = "leased" if wake.stage == "leased" else "accepted"
     until_ms = now_ms + sub.config.lease_ttl_ms
-    return replace(sub, wake=replace(wake, stage=stage, failures=0, until_ms=until_ms))
+    return replace(sub, wake=replace(wake, stage=stage, failures=0, until_ms=until_ms, refused=None))
 
 
 def _with_token(sub: Subscription, token: str) -> Subscription:

@@ -43,6 +43,7 @@ class Wake(msgspec.Struct, frozen=True, omit_defaults=True):
         failures: calls that failed.
         began_ms: when the newest call began; its lease counts from then.
         opened_ms: when the wake was opened.
+        refused: why the newest call or announcement was not made: code and message.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Wake(msgspec.Struct, frozen=True, omit_defaults=True):
     failures: int = 0
     began_ms: int = 0
     opened_ms: int = 0
+    refused: tuple[str, str] | None = None
 
 
 class Config(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,6 +91,8 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
             had then, 2 also those that it had later. The listing lags.
         from_start: whether those streams are linked at their beginning, instead of their tails.
         is_deleted: whether this is what is left of a deleted subscription.
+        key_id: of the key that made it, or adopted it, as logs call it; empty if none was needed. What is sent on the
+            subscription's behalf, this key must be allowed to read.
     """
 
     id: str
@@ -100,11 +104,13 @@ class Subscription(msgspec.Struct, frozen=True, omit_defaults=True):
     linked: Literal[0, 1, 2] = 0
     from_start: bool = False
     is_deleted: bool = False
+    key_id: str = ""
 
     @property
     def status(self) -> str:
-        """`failed` while a webhook waits to be called again, else `active`."""
-        return "failed" if self.wake is not None and self.wake.stage == "failed" else "active"
+        """`failed` while a webhook waits to be called again, or its key is refused; else `active`."""
+        wake = self.wake
+        return "failed" if wake is not None and (wake.stage == "failed" or wake.refused) else "active"
 
 
 class Link(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -73,11 +73,12 @@ class Subscriptions:
 
     # Subscriptions.
 
-    def put(self, id_: str, config: Config, *, from_start: bool = False) -> Shown:
+    def put(self, id_: str, config: Config, allow: Allow, key_id: str = "", *, from_start: bool = False) -> Shown:
         """Creates a subscription; returns the one that exists if its configuration is the same. Existing streams are linked
         before it answers.
 
         Args:
+            key_id: the key of the client, on which the subscription depends from now on.
             from_start: whether a new one begins at the beginning of those streams; else at their tails.
 
         Raises:
@@ -85,7 +86,8 @@ class Subscriptions:
             InvalidSubscription: too many streams match.
         """
         with self._desk.streams.in_time():
-            row, is_new = self._create(id_, config, from_start)
+            allow(config, config.streams)
+            row, is_new = self._create(id_, config, allow, key_id, from_start)
             if row.sub.linked == 0:
                 try:
                     self.links.link_existing(row)
@@ -112,13 +114,16 @@ class Subscriptions:
                 return
             current = self._rows.get(row.sub.id)
 
-    def _create(self, id_: str, config: Config, from_start: bool = False) -> tuple[Row, bool]:
+    def _create(self, id_: str, config: Config, allow: Allow, key_id: str, from_start: bool) -> tuple[Row, bool]:
         for _ in self._desk.tries("others keep changing this subscription"):
             row = self._rows.get(id_)
             if row is not None and not row.sub.is_deleted:
                 if row.sub.config != config:
                     raise SubscriptionExists(id_)
-                return row, False
+                adopted = self._adopt(row, allow, key_id)
+                if adopted is None:
+                    continue
+                return adopted, False
             if row is not None:
                 if not self.links.clean(row):
                     continue
@@ -130,7 +135,7 @@ class Subscriptions:
             now_ms = self._desk.now_ms()
             self._desk.arm(id_, now_ms + SECOND_LOOK_MS, is_urgent=False)
             generation = row.sub.generation if row is not None else 0
-            sub = Subscription(id_, config, now_ms, generation, from_start=from_start)
+            sub = Subscription(id_, config, now_ms, generation, from_start=from_start, key_id=key_id)
             if self._rows.put(row, sub):
                 if row is not None:  # who cleaned up may have removed the timer meanwhile
                     self._desk.arm(id_, now_ms + SECOND_LOOK_MS, is_urgent=False)
@@ -138,6 +143,20 @@ class Subscriptions:
                 if created is not None and not created.sub.is_deleted:
                     return created, True
         raise AssertionError("tries end by an error")
+
+    def _adopt(self, row: Row, allow: Allow, key_id: str) -> Row | None:
+        """Has a subscription depend on another key. Returns its row then; None if another has changed it."""
+        self._check_allowed(row.sub, allow)
+        now_ms = self._desk.now_ms()
+        after = rules.adopt(row.sub, key_id, now_ms)
+        if after == row.sub:
+            return row
+        if not self._rows.put(row, after):
+            return None
+        if after.wake != row.sub.wake:
+            self._desk.arm(after.id, now_ms)
+        adopted = self._rows.get(after.id)
+        return adopted if adopted is not None and not adopted.sub.is_deleted else None
 
     def get(self, id_: str, allow: Allow) -> Shown:
         """Returns a subscription."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -114,10 +114,25 @@ class Wakes:
         if not is_driven:
             self._desk.arm(sub.id, sub.wake.until_ms)
         if sub.config.type == PULL:
-            return self.announce(row, sub)
+            return self._announce(row, sub)
         kept = rules.cut(seen)
         snapshot = Snapshot(sub.wake.id, tuple(one.show() for one in kept), tuple(one.link.log_id for one in kept))
         return self._rows.put(row, sub, self._rows.put_snapshot(sub.id, snapshot))
+
+    def _announce(self, before: Row, after: Subscription) -> bool:
+        """Announces a wake as `announce` does, if the key of the subscription still allows it; else only notes that."""
+        assert after.wake is not None, "a wake is announced"
+        refused = self._refusal(after, (after.wake.trigger,))
+        if refused is None:
+            return self.announce(before, after)
+        return self._rows.put(before, rules.refuse(after, refused, self._desk.now_ms(), self._desk.jitter()))
+
+    def _refusal(self, sub: Subscription, paths: Iterable[str]) -> tuple[str, str] | None:
+        """Returns why the key of a subscription does not allow that it is told of streams; None if it does."""
+        refused = self._desk.refusal(sub, paths)
+        if refused is not None:
+            _log.warning("wake is not sent: subscription=%s key_id=%s reason=%s", sub.id, sub.key_id, refused[1])
+        return refused
 
     def announce(self, before: Row, after: Subscription) -> bool:
         """Writes a subscription with an open wake, and appends the wake's record in the same commit. If the wake stream
@@ -227,7 +242,7 @@ class Wakes:
         if wake.until_ms > now_ms:
             return wake.until_ms - now_ms
         if wake.stage == "announced":
-            self.announce(row, rules.announce_again(sub, now_ms))
+            self._announce(row, rules.announce_again(sub, now_ms))
         else:
             self._call(row, post)
         return None
@@ -235,15 +250,21 @@ class Wakes:
     # Webhooks.
 
     def _call(self, row: Row, post: Post) -> None:
-        """Calls the webhook once, if nobody else does, and commits the outcome."""
+        """Calls the webhook once, if its key allows it and nobody else does, and commits the outcome."""
+        standing = self._rows.snapshot(row.sub.id)
+        if standing is None:
+            return
+        _, snapshot = standing
+        refused = self._refusal(row.sub, (view.path for view in snapshot.streams))
+        if refused is not None:
+            self._rows.put(row, rules.refuse(row.sub, refused, self._desk.now_ms(), self._desk.jitter()))
+            return
         token = new_token()
         sub = rules.begin_call(row.sub, token, self._desk.now_ms())
-        standing = self._rows.snapshot(sub.id)
-        if standing is None or not self._rows.put(row, sub):
+        if not self._rows.put(row, sub):
             return
         assert sub.wake is not None, "it is being sent"
         wake_id, attempt = sub.wake.id, sub.wake.attempts
-        _, snapshot = standing
         outcome = Outcome.FAILED
         if snapshot.wake_id == wake_id:
             outcome = post(Call(sub, sub.config.url, wake_id, sub.generation, attempt, token, snapshot.streams))

@@ -57,7 +57,9 @@ class Process:
     def __init__(self, simulation: Subscribers) -> None:
         self.stores = simulation.faulty(simulation.stores)
         self.streams = Streams(self.stores)
-        self.subscriptions = Subscriptions(Desk(self.stores, self.streams, self._ring, simulation.random.random))
+        self.subscriptions = Subscriptions(
+            Desk(self.stores, self.streams, self._ring, simulation.random.random, lambda *_: None)
+        )
         self.relay: Relay = simulation.relays.relay(self.stores)
         self._queue: Any = Port(simulation.relays.queue, simulation)
 
@@ -127,7 +129,9 @@ class Subscribers(Simulation):
         from_start = self.random.random() < 0.2
 
         def step(process: Process) -> None:
-            self.laws.created(process.subscriptions.put(id_, CONFIGS[id_], from_start=from_start).subscription)
+            self.laws.created(
+                process.subscriptions.put(id_, CONFIGS[id_], everyone, from_start=from_start).subscription
+            )
 
         return step
 

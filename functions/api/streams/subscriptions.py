@@ -7,6 +7,7 @@ pattern can match and each stream that is named, and write the wake stream.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -16,12 +17,13 @@ from starlette.responses import Response
 
 from functions.api.context import Context
 from functions.api.door import requests
-from functions.api.door.entry import Scope, Surface, grant_of
+from functions.api.door.entry import Surface, grant_of
 from functions.api.door.errors import Row
 from functions.api.door.requests import Headers, decode, run
 from functions.api.door.routes import serve
 from functions.api.streams.jwks import JWKS_PATH
 from functions.api.streams.records import NO_STORE, PREFIX
+from functions.subscribers import require
 from headrace import instants
 from headrace.limits import CONTROL_CHARACTER
 from headrace.log.requests import JSON
@@ -165,9 +167,9 @@ class _Calls:
     async def _put(self, request: Request, id_: str) -> Response:
         asked = await _body(request, _Asked)
         config = self._config(asked)
-        _allow(request)(config, config.streams)
-        from_start = asked.start_offset == "-1"
-        shown = await run(self._context.subscriptions().put, id_, config, from_start=from_start)
+        from_start, key_id = asked.start_offset == "-1", grant_of(request).key_id
+        put = self._context.subscriptions().put
+        shown = await run(put, id_, config, _allow(request), key_id, from_start=from_start)
         return _json(await run(self._document, shown), 201 if shown.is_new else 200)
 
     async def _show(self, request: Request, id_: str) -> Response:
@@ -254,6 +256,9 @@ class _Calls:
             jwks_url = f"{self._context.settings.base_url.rstrip('/')}{JWKS_PATH}"
             signing = {"alg": "ed25519", "kid": kid, "jwks_url": jwks_url}
             document["webhook"] = {"url": config.url, "signing": signing}
+        if sub.wake is not None and sub.wake.refused:
+            code, message = sub.wake.refused
+            document["last_error"] = {"code": code, "message": message}
         return document
 
     # Workers and receivers.
@@ -300,18 +305,7 @@ def _claim_document(claimed: Claimed) -> dict[str, Any]:
 
 def _allow(request: Request) -> Allow:
     """Returns what checks that a request's key may use a subscription. Raises Forbidden."""
-    grant = grant_of(request)
-
-    def allow(config: Config, paths: Sequence[str]) -> None:
-        grant.require(Scope.READ)
-        if config.pattern:
-            grant.require(Scope.READ, patterns.literal_prefix(config.pattern))
-        for path in paths:
-            grant.require(Scope.READ, path)
-        if config.wake_stream:
-            grant.require(Scope.WRITE, config.wake_stream)
-
-    return allow
+    return partial(require, grant_of(request))
 
 
 def _token(request: Request) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from functions.access import parse
 from functions.api.streams.subscriptions import SUBSCRIPTIONS
 from headrace.settings import Settings
 from headrace.subscriptions import errors
@@ -274,6 +275,7 @@ def test_every_call_with_a_key_is_checked_and_calls_with_a_token_need_none() -> 
     assert ask(server, "GET", "s", key="both").status == 403, "it would show a stream that the key may not know"
     for method, path, body in calls:
         assert ask(server, method, path, body, key="both").status == 403, "it has a stream that the key may not read"
+    assert ask(server, "PUT", "s", PULL, key="both").status == 403
     wake = {"wake_id": "w", "generation": 1}
     for action in ("ack", "release"):
         assert code(ask(server, "POST", f"s/{action}", wake)) == (401, "TOKEN_INVALID")
@@ -290,6 +292,27 @@ def test_what_has_a_wake_token_needs_no_key() -> None:
     wake = {"wake_id": claim["wake_id"], "generation": 1}
     assert ask(server, "POST", "s/ack", wake, key=claim["token"]).json == {"ok": True, "next_wake": False}
     assert ask(server, "POST", "s/release", wake, key=claim["token"]).status == 204
+
+
+def test_a_subscription_shows_that_its_key_was_revoked_until_a_put_with_another_one() -> None:
+    server = Server(KEYS, SETTINGS)
+    key = {**JSON, "Authorization": "Bearer all"}
+    for name in ("orders/1", "pools/a"):
+        assert server("PUT", f"/v1/stream/{name}", key).status == 201
+    assert ask(server, "PUT", "s", PULL, key="both").status == 201
+    assert server("POST", "/v1/stream/orders/1", key, b"{}").status == 204
+    claim = ask(server, "POST", "s/claim", {"worker": "w"}, key="all").json
+    server.parts.access.grants = parse("all").grants
+    wake = {"wake_id": claim["wake_id"], "generation": 1, "done": True}
+    assert ask(server, "POST", "s/ack", wake, key=claim["token"]).json == {"ok": True, "next_wake": True}
+    assert len(server("GET", "/v1/stream/pools/a?offset=-1", key).json) == 1, "the next wake has no record"
+    assert ask(server, "GET", "s", key="both").status == 401
+    shown = ask(server, "GET", "s", key="all").json
+    assert (shown["status"], shown["last_error"]) == (
+        "failed", {"code": "unauthorized", "message": "the key was revoked"},
+    )  # fmt: skip
+    adopted = ask(server, "PUT", "s", PULL, key="all")
+    assert (adopted.status, adopted.json["status"], "last_error" in adopted.json) == (200, "active", False)
 
 
 def test_names_that_do_not_fit_into_one_item_are_refused(server: Server) -> None:

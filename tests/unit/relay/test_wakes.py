@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from functions.access import Keyring, parse
 from functions.queue import MemoryQueue
 from functions.relay.context import assemble
 from functions.relay.followers import Hint
@@ -55,12 +56,16 @@ class World:
         self.parts = assemble(self.stores, self.queue, deliver=self.poster)
         self.wakes = Wakes(self.parts)
         self.streams = Streams(self.stores)
-        open_subscriptions(self.parts).put("s/1", HOOK)
+        open_subscriptions(self.parts).put("s/1", HOOK, lambda *_: None)
 
     def appended(self) -> Follow:
         """Creates a stream with a record, of which the relay is told; returns the subscription's timer."""
         created = self.streams.create("orders/1", CreateRequest(content_type=JSON, records=Batch.of([b"1"])))
         tell_of_new(self.parts, created.head.log_id)
+        return self.timer()
+
+    def timer(self) -> Follow:
+        """Returns the subscription's timer."""
         timer = self.stores.follows.get(timer_log("s/1"), KIND, "s/1")
         assert timer is not None
         return timer
@@ -107,6 +112,56 @@ def test_a_refused_call_is_due_again_and_so_is_one_that_can_not_be_signed() -> N
     pause_s = unsigned.wakes.visit(unsigned.appended(), Hint())
     assert pause_s is not None and 0.8 <= pause_s <= 1.2
     assert unsigned.poster.posted == []
+
+
+def test_a_webhook_is_called_as_long_as_the_key_of_its_subscription_allows_it() -> None:
+    world = World()
+    secret = "old:read"
+    world.parts = replace(world.parts, access=Keyring(lambda: secret, world.clock, age_ms=60_000))
+    world.wakes = Wakes(world.parts)
+    subs = open_subscriptions(world.parts)
+    (old,), (new,) = (parse(key).grants.values() for key in (secret, "new:read:orders/"))
+    subs.put("s/1", HOOK, lambda *_: None, old.key_id)
+    world.wakes.visit(world.appended(), Hint())
+    assert len(world.poster.posted) == 1
+
+    def tell(number: int) -> float | None:
+        world.streams.append("orders/1", AppendRequest(content_type=JSON, records=Batch.of([b"%d" % number])))
+        log_id = world.streams.head("orders/1").log_id
+        follow, timer = world.stores.follows.get(log_id, KIND, "s/1"), world.timer()
+        assert follow is not None
+        assert world.wakes.visit(follow, Hint("append", number)) is None
+        return world.wakes.visit(timer, Hint())
+
+    secret = "old:read:other/,new:read:orders/"
+    tell(2)
+    assert len(world.poster.posted) == 2, "changed keys are read after a while"
+    world.clock.advance(61)
+    pause_s = tell(3)
+    assert pause_s is not None and 0.8 <= pause_s <= 1.2
+    assert len(world.poster.posted) == 2
+    sub = subs.get("s/1", lambda *_: None).subscription
+    assert sub.wake is not None and sub.wake.refused == ("forbidden", "this key may not touch this name")
+    secret = "new:read:orders/"
+    world.clock.advance(61)
+    world.wakes.visit(world.timer(), Hint())
+    sub = subs.get("s/1", lambda *_: None).subscription
+    assert sub.wake is not None and sub.wake.refused == ("unauthorized", "the key was revoked")
+    subs.put("s/1", HOOK, lambda *_: None, new.key_id)
+    world.wakes.visit(world.timer(), Hint())
+    assert len(world.poster.posted) == 3
+
+
+def test_a_webhook_is_not_called_while_keys_can_not_be_read() -> None:
+    world = World()
+
+    def fail() -> str:
+        raise OSError("secrets are away")
+
+    world.parts = replace(world.parts, access=Keyring(fail, world.clock, age_ms=60_000))
+    world.wakes = Wakes(world.parts)
+    assert world.wakes.visit(world.appended(), Hint()) is not None
+    assert world.poster.posted == []
 
 
 @dataclass

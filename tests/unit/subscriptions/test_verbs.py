@@ -89,7 +89,7 @@ def test_a_new_subscription_may_begin_at_the_beginning(world: World) -> None:
     world.create("orders/1", {"n": 1})
     world.create("named", {"n": 1})
     config = replace(PULL, streams=("absent", "named"))
-    assert world.subs.put("s", config, from_start=True).is_new
+    assert world.subs.put("s", config, everyone, from_start=True).is_new
     assert {path: link.acked_offset for path, link in world.links().items()} == {
         "absent": "-1", "named": "-1", "orders/1": "-1",
     }  # fmt: skip
@@ -98,7 +98,7 @@ def test_a_new_subscription_may_begin_at_the_beginning(world: World) -> None:
     tails = {view.path: view.tail_offset for view in claimed.streams if view.has_pending}
     assert set(tails) == {"named", "orders/1"}
     world.ack(claimed, *tails.items(), done=True)
-    assert not world.subs.put("s", config, from_start=True).is_new
+    assert not world.subs.put("s", config, everyone, from_start=True).is_new
     assert world.links()["named"].acked_offset == tails["named"], "what exists keeps its cursor"
     world.create("later", {"n": 1})
     world.subs.add("s", ["later"], everyone)
@@ -460,8 +460,8 @@ def test_a_subscription_has_at_most_a_thousand_links(world: World) -> None:
 
 
 def test_the_same_configuration_is_the_same_subscription(world: World) -> None:
-    first = world.subs.put("s", PULL)
-    again = world.subs.put("s", PULL)
+    first = world.subs.put("s", PULL, everyone)
+    again = world.subs.put("s", PULL, everyone)
     assert (first.is_new, again.is_new) == (True, False)
     assert replace(first.subscription, linked=1) == again.subscription
     with pytest.raises(SubscriptionExists):
@@ -504,11 +504,11 @@ def test_after_a_deletion_nothing_is_left_but_the_generation(world: World) -> No
 
 def test_a_put_that_broke_off_is_finished_by_the_next_one_or_by_time(world: World) -> None:
     world.create("orders/1")
-    world.subs._create("s", PULL)
+    world.subs._create("s", PULL, everyone, "", False)
     assert world.links() == {}
     world.put()
     assert set(world.links()) == {"orders/1"}
-    world.subs._create("t", PULL)
+    world.subs._create("t", PULL, everyone, "", False)
     world.advance(61)
     world.tick("t")
     assert set(world.links("t")) == {"orders/1"}
@@ -603,7 +603,7 @@ def test_who_cleans_up_late_leaves_the_next_subscription_alone(
     late = world.subs.links.clean
 
     def overtaken(row: Row) -> bool:
-        world.another().put("s", config)
+        world.another().put("s", config, everyone)
         return late(row)
 
     if is_relay:
@@ -637,3 +637,51 @@ def test_a_stream_of_which_the_relay_hears_after_its_first_entries_were_trimmed_
     world.hear()
     assert world.links()["orders/1"].acked_offset == "-1"
     assert world.claim().streams[0].has_pending
+
+
+def test_without_a_key_that_allows_it_a_wake_is_not_announced_and_a_put_of_another_key_has_it_announced(
+    world: World,
+) -> None:
+    world.create("orders/1")
+    assert world.subs.put("s", PULL, everyone, "old").subscription.key_id == "old"
+    world.refused = ("unauthorized", "the key was revoked")
+    world.append("orders/1")
+    world.hear()
+    world.advance(40)
+    world.tick()
+    assert world.wakes() == []
+    sub = world.sub()
+    assert sub.status == "failed" and sub.wake is not None and sub.wake.refused == world.refused
+    world.refused = None
+    adopted = world.subs.put("s", PULL, everyone, "new")
+    assert (adopted.subscription.key_id, adopted.subscription.status, adopted.is_new) == ("new", "active", False)
+    world.tick()
+    assert [record["generation"] for record in world.wakes()] == [1], "without a further pause"
+    claimed = world.claim()
+    world.refused = ("unauthorized", "the key was revoked")
+    world.ack(claimed)
+    assert world.sub().status == "active", "the worker that holds the wake has a key of its own"
+
+
+def test_a_refused_wake_can_be_claimed_and_is_refused_no_more(world: World) -> None:
+    world.create("orders/1")
+    world.put()
+    world.refused = ("forbidden", "no")
+    world.append("orders/1")
+    world.hear()
+    assert world.sub().status == "failed"
+    world.claim()
+    assert world.sub().status == "active"
+
+
+def test_who_may_not_read_each_named_stream_adopts_no_subscription(world: World) -> None:
+    world.put()
+    world.subs.add("s", ["secret"], everyone)
+
+    def allow(_: Config, paths: Iterable[str]) -> None:
+        if "secret" in paths:
+            raise PermissionError
+
+    with pytest.raises(PermissionError):
+        world.subs.put("s", PULL, allow, "other")
+    assert world.sub().key_id == ""

@@ -48,6 +48,7 @@ class World:
     Attributes:
         calls: the webhook calls that were made.
         answers: what receivers answer, first to last; DONE afterwards.
+        refused: why the key of no subscription allows anything.
     """
 
     def __init__(self) -> None:
@@ -58,12 +59,13 @@ class World:
         self.subs = self.another()
         self.calls: list[Call] = []
         self.answers: list[Outcome] = []
+        self.refused: tuple[str, str] | None = None
         self.meanwhile: Callable[[], None] = lambda: None
 
     def another(self) -> Subscriptions:
         """Returns the verbs of another process."""
         streams = Streams(self.stores)
-        return Subscriptions(Desk(self.stores, streams, lambda _: None, lambda: 0.5))
+        return Subscriptions(Desk(self.stores, streams, lambda _: None, lambda: 0.5, lambda *_: self.refused))
 
     # What clients do.
 
@@ -76,7 +78,7 @@ class World:
         return self.streams.append(name, AppendRequest(content_type=JSON, records=data)).next_offset
 
     def put(self, config: Config = PULL, id_: str = "s") -> Subscription:
-        return self.subs.put(id_, config).subscription
+        return self.subs.put(id_, config, everyone).subscription
 
     def links(self, id_: str = "s") -> dict[str, Link]:
         return {link.path: link for link in self.subs.get(id_, everyone).links}
