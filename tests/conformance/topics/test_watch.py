@@ -224,14 +224,14 @@ def test_tail_begins_after_what_is_there(server: Server) -> None:
 def test_silence_is_filled_with_heartbeats_without_ids(topic: Topic) -> None:
     with watching(topic, heartbeat_ms=1) as events:  # clamped to a second
         last = events.next("caught-up")
-        began = time.monotonic()
         beats = [event for event, _ in zip(events, range(2), strict=False)]
-        assert time.monotonic() - began > 1.5
         for beat in beats:
             assert (beat.kind, beat.id) == ("", "")
             kind, _, at = beat.data["comment"].partition(" ")
             assert kind == "hb"
             assert abs(int(at) - time.time() * 1000) < 60_000
+        first, second = (int(beat.data["comment"].partition(" ")[2]) for beat in beats)
+        assert second - first > 900  # by the server's clock: this process may have read late
         topic.filled("a")
         assert events.next("record").cursors == {**last.cursors, topic.name: 1}
 
