@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
@@ -28,7 +28,7 @@ from functions.api.door.waiting import Waiter
 from functions.api.topics.calls import Call
 from functions.api.topics.events import EVENTS, RETRY, EventStream, check_accept, error_event, event, event_of
 from functions.api.topics.records import array, check_text
-from functions.refusals import Unauthorized
+from functions.refusals import Forbidden, Unauthorized
 from headrace.errors import InvalidRequest, Overloaded, StoreError
 from headrace.topics.diff import shown
 from headrace.topics.values import (
@@ -207,6 +207,7 @@ class WatchStream(EventStream):
                 rests = False
                 try:
                     news = await run(watch.read, batch) if batch else []
+                    await self._check_key([watch.names[one.number] for one in news if one.frames])
                     for one in news:
                         due.pop(one.number, None)
                         for frame in one.frames:
@@ -249,6 +250,9 @@ class WatchStream(EventStream):
                     if not due or now() >= polled_at + _POLL_S:
                         due.update(dict.fromkeys(await self._poll(is_whole=now() >= polled_at + _POLL_S)))
                         polled_at = now()
+                except (Unauthorized, Forbidden) as exc:
+                    yield event_of(exc)
+                    return
                 except (Fenced, WatchNotFound) as exc:
                     code = 410 if isinstance(exc, WatchNotFound) else 409
                     yield error_event(code, str(exc))
@@ -256,6 +260,21 @@ class WatchStream(EventStream):
                 except _PAUSES as exc:
                     yield event_of(exc)
                     await asyncio.wait({gone}, timeout=_REST_S)
+
+    async def _check_key(self, names: Sequence[str]) -> None:
+        """Checks what the key of the stream allows now, if anything is to be sent of topics.
+
+        Raises:
+            Unauthorized, Forbidden: it was revoked, or may not read one of them any more.
+        """
+        if not names:
+            return
+        access = self._call.context.access
+        if access.is_stale:
+            await run(access.refresh)
+        grant = access.grant_of(self._call.grant.key_id)
+        for name in names:
+            grant.require(Scope.READ, name)
 
     async def _poll(self, *, is_whole: bool) -> Iterable[int]:
         """Returns the numbers of the topics to read now.

@@ -21,9 +21,11 @@ from headrace.errors import Damaged, StoreThrottled
 from headrace.memory import memory_stores
 from headrace.settings import Settings
 from headrace.tables.sessions import MemorySessions
+from headrace.topics.verbs import Topics
 from headrace.wal.memory import MemoryWal
 from tests.unit.api.asgi import JSON, Answer, Exchange, Server, http_scope
 from tests.unit.api.job_stream import Events
+from tests.unit.topics.world import write
 
 QUICK = Settings(metrics_interval_ms=0, sse_seconds=2)
 
@@ -233,6 +235,22 @@ async def test_a_session_that_vanished_ends_its_stream(monkeypatch: pytest.Monke
         error = await read.next()
         assert error is not None
         assert (error["event"], error["data"]["code"]) == ("error", 410)
+        assert await read.next() is None
+
+
+@pytest.mark.parametrize(("left", "code"), [("other", 401), ("k:read:u", 403)])
+@in_a_loop
+async def test_a_key_that_may_no_longer_read_ends_its_stream_at_the_next_event(left: str, code: int) -> None:
+    server = Server("k,other", QUICK)
+    await post(server, "/v0/topics/t", {"records": [{"data": 1}]}, "k")
+    async with opened(server, await create(server, "t", key="k"), authorization="Bearer k") as read:
+        assert seqs(await read.next()) == [1]
+        await read.next()
+        server.parts.access.grants = parse(left).grants
+        write(Topics(server.stores), "t", b"2")
+        error = await read.next()
+        assert error is not None
+        assert (error["event"], error["data"]["code"]) == ("error", code)
         assert await read.next() is None
 
 
