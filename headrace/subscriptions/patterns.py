@@ -4,6 +4,7 @@ in a pattern are decoded, so `%2A` is a literal `*`. Matching is by whole segmen
 
 from __future__ import annotations
 
+from itertools import takewhile
 from urllib.parse import unquote
 
 ONE = "*"
@@ -60,6 +61,6 @@ def literal_prefix(pattern: str) -> str:
     return "/".join(prefix)
 
 
-def first_segment(pattern: str) -> str | None:
-    """Returns the first segment of every name that the pattern matches; None if that can be any."""
-    return split(pattern)[0] or None
+def literal_segments(pattern: str) -> list[str]:
+    """Returns the segments with which every name begins that the pattern matches; none if it begins with a wildcard."""
+    return [segment for segment in takewhile(bool, split(pattern)) if segment]

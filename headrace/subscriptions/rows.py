@@ -5,8 +5,9 @@
     subscription#<id>, snapshot         what the newest wake of a webhook says
     interest#<beginning>, <id>          that a subscription waits for streams that begin so
 
-A new stream is matched only with subscriptions that may want it: those whose pattern has its first segment (`/orders`) or
-begins with a wildcard (`*`), and those that name it (`=orders/17`).
+A new stream is matched only with subscriptions that may want it: those whose pattern begins with its first segments
+(`/orders`, `/orders/eu`) or with a wildcard (`*`), and those that name it (`=orders/17`). Of one beginning there are at
+most `MAX_ALIKE` patterns, so that the create of a stream never looks at all subscriptions.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ INTEREST = "interest"
 _LINK = "link#"
 _SNAPSHOT = "snapshot"
 _PAGE = 500
+MAX_ALIKE = 1_000  # subscriptions whose patterns begin alike
+_SEGMENTS = 3  # of a beginning
 _LINKS_AT_ONCE = 90  # a transaction has at most 100 items
 
 T = TypeVar("T")
@@ -143,7 +146,8 @@ class Rows:
     def interested(self, name: str) -> list[str]:
         """Returns the ids of the subscriptions that may want a new stream of this name."""
         ids: dict[str, None] = {}
-        for beginning in ("*", f"/{name.split('/', 1)[0]}", f"={name}"):
+        segments = name.split("/")[:_SEGMENTS]
+        for beginning in ("*", *(_beginning(segments[: n + 1]) for n in range(len(segments))), f"={name}"):
             ids |= dict.fromkeys(self._ids(beginning))
         return list(ids)
 
@@ -155,6 +159,10 @@ class Rows:
             if len(page) < _PAGE:
                 return
             after = page[-1].part
+
+    def is_crowded(self, beginning: str) -> bool:
+        """Returns whether no more subscriptions may wait for streams that begin so."""
+        return len(self._sessions.parts(INTEREST, beginning, limit=MAX_ALIKE)) >= MAX_ALIKE
 
     def put_interest(self, beginning: str, id_: str) -> None:
         """Writes that a subscription waits for streams, if that is not known yet."""
@@ -175,9 +183,18 @@ def beginnings(config: Config, paths: Iterable[str]) -> list[str]:
     """Returns under which beginnings a subscription must be found: of its pattern, and of paths that it names."""
     found = [f"={path}" for path in paths]
     if config.pattern:
-        first = patterns.first_segment(config.pattern)
-        found.append("*" if first is None else f"/{first}")
+        found.append(pattern_beginning(config.pattern))
     return found
+
+
+def pattern_beginning(pattern: str) -> str:
+    """Returns under which beginning a pattern is found."""
+    segments = patterns.literal_segments(pattern)[:_SEGMENTS]
+    return _beginning(segments) if segments else "*"
+
+
+def _beginning(segments: Sequence[str]) -> str:
+    return "/" + "/".join(segments)
 
 
 def _part(sub: Subscription, expires_ms: int) -> Part:

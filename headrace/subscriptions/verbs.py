@@ -19,7 +19,7 @@ from headrace.subscriptions.errors import (
     SubscriptionExists,
 )
 from headrace.subscriptions.links import Links
-from headrace.subscriptions.rows import Row, beginnings
+from headrace.subscriptions.rows import MAX_ALIKE, Row, beginnings, pattern_beginning
 from headrace.subscriptions.values import PULL, Config, Link, Seen, Subscription, View
 from headrace.subscriptions.wakes import SECOND_LOOK_MS, Wakes, new_id, new_token
 from headrace.tables.parts import PutPart
@@ -130,6 +130,8 @@ class Subscriptions:
                 row = self._rows.get(id_)
                 if row is None or not row.sub.is_deleted:
                     continue
+            if config.pattern:
+                self._check_room(id_, pattern_beginning(config.pattern))
             for beginning in beginnings(config, config.streams):
                 self._rows.put_interest(beginning, id_)
             now_ms = self._desk.now_ms()
@@ -143,6 +145,13 @@ class Subscriptions:
                 if created is not None and not created.sub.is_deleted:
                     return created, True
         raise AssertionError("tries end by an error")
+
+    def _check_room(self, id_: str, beginning: str) -> None:
+        """Raises InvalidSubscription if too many other subscriptions have patterns with this beginning."""
+        if self._rows.interest(beginning, id_) is None and self._rows.is_crowded(beginning):
+            raise InvalidSubscription(
+                f"too many subscriptions have patterns that begin alike: beginning={beginning} limit={MAX_ALIKE}"
+            )
 
     def _adopt(self, row: Row, allow: Allow, key_id: str) -> Row | None:
         """Has a subscription depend on another key. Returns its row then; None if another has changed it."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.subscriptions.patterns import first_segment, literal_prefix, matches, split
+from headrace.subscriptions.patterns import literal_prefix, literal_segments, matches, split
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,8 @@ def test_it_agrees_with_the_naive_search(globs: list[str], segments: list[str]) 
     assert matches(pattern, name) == _naive(split(pattern), tuple(segments))
     if matches(pattern, name):
         assert name.startswith(literal_prefix(pattern))
-        assert first_segment(pattern) in (None, segments[0])
+        literal = literal_segments(pattern)
+        assert segments[: len(literal)] == literal
 
 
 def test_many_wildcards_take_no_exponential_time() -> None:

@@ -456,6 +456,29 @@ def test_a_subscription_has_at_most_a_thousand_links(world: World) -> None:
     assert len(world.links()) == MAX_LINKS
 
 
+def test_a_new_stream_is_looked_up_by_its_beginnings_alone(world: World) -> None:
+    patterns = {"*": "*/1", "**": "**", "one": "orders/**", "two": "orders/eu/*", "deep": "orders/eu/a/b/*"}
+    others = {"us": "orders/us/*", "longer": "orders/eu/1/*", "other": "other/**"}
+    for id_, pattern in (patterns | others).items():
+        world.put(replace(PULL, pattern=pattern), id_)
+    world.put(Config("pull-wake", streams=("orders/eu/a/b/c",), wake_stream="pool"), "named")
+    rows = LinkRows(world.stores.sessions)
+    assert set(rows.interested("orders/eu/a/b/c")) == {*patterns, "named"}
+    assert set(rows.interested("orders")) == {"*", "**", "one"}
+
+
+def test_patterns_that_begin_alike_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.subscriptions.rows.MAX_ALIKE", 2)
+    for id_ in ("a", "b"):
+        world.put(replace(PULL, pattern="**"), id_)
+    with pytest.raises(InvalidSubscription, match="begin alike"):
+        world.put(replace(PULL, pattern="*/1"), "c")
+    assert not world.subs.put("a", replace(PULL, pattern="**"), everyone).is_new
+    world.put(replace(PULL, pattern="orders/**"), "d")
+    world.subs.delete("a", everyone)
+    world.put(replace(PULL, pattern="*/1"), "c")
+
+
 # Configuration, deletion.
 
 
