@@ -80,6 +80,10 @@ class Rows:
     def put_links(self, before: Row, after: Subscription, links: Sequence[PutPart]) -> bool:
         """Writes a subscription with some of its links; if these are too many for one transaction, first links, some at a
         time, each time under the condition that nothing else has changed the subscription. Returns False if something has.
+
+        Up to 90 links change with the subscription, or nothing does. Of more, some may have changed although this returns
+        False or raises an error: each to what its guard says, and the subscription not at all. Writing them again is
+        harmless.
         """
         while len(links) > _LINKS_AT_ONCE:
             if not self.put(before, before.sub, *links[:_LINKS_AT_ONCE]):

@@ -258,13 +258,18 @@ class Subscriptions:
         return Claimed(sub, sub.wake.id, token, [one.show() for one in seen])
 
     def ack(self, id_: str, type_: str, token: str, ack: Ack) -> bool:
-        """Moves cursors, and ends the wake or renews its lease: all or nothing. Returns whether the next wake is open.
+        """Moves cursors, and ends the wake or renews its lease. Returns whether the next wake is open.
+
+        All is checked before anything changes, and up to 90 cursors move in one transaction with the wake. More move in
+        parts, and the wake with the last: if this fails in between, some are where the worker acknowledged them, the
+        others where they were, and the wake is as it was. None is past what was acknowledged, and the ack may be repeated.
 
         Args:
             type_: the type that the subscription must have.
 
         Raises:
-            TokenInvalid, Fenced, InvalidOffset: nothing has changed.
+            TokenInvalid, Fenced, InvalidOffset: nothing has changed; but of more than 90 acks some may count, if the
+                wake or a stream ended while they were written.
             InvalidSubscription: it has another type.
         """
         with self._desk.streams.in_time():

@@ -25,8 +25,9 @@ from headrace.subscriptions.errors import (
 from headrace.subscriptions.rows import LinkRow, Row
 from headrace.subscriptions.rows import Rows as LinkRows
 from headrace.subscriptions.rules import Outcome
-from headrace.subscriptions.values import KIND, MAX_LINKS, Config, Link, Seen
+from headrace.subscriptions.values import KIND, MAX_LINKS, Config, Link, Seen, Subscription
 from headrace.subscriptions.verbs import Ack
+from headrace.tables.items import Guard
 from tests.unit.subscriptions.world import HOOK, PULL, World, everyone
 
 
@@ -190,6 +191,38 @@ def test_a_refused_ack_changes_nothing(world: World) -> None:
             world.ack(claimed, ("orders/1", good), bad, done=True)
     assert world.sub() == before
     assert world.links()["orders/1"].acked_offset != good
+
+
+def test_an_ack_that_dies_between_its_parts_moves_no_cursor_past_it_and_can_be_repeated(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.put(Config("pull-wake", streams=tuple(f"s{n}" for n in range(100)), wake_stream="pool"))
+    for n in range(100):
+        world.create(f"s{n}", {}, {})
+    world.hear()
+    claimed = world.claim()
+    acks = tuple((view.path, view.tail_offset) for view in claimed.streams)
+    assert len(acks) == 100
+    before, put, parts = world.links(), LinkRows.put, []
+
+    def dying(self: LinkRows, row: Row | None, sub: Subscription, *others: Guard, **more: int) -> bool:
+        if parts:
+            raise KeyboardInterrupt
+        parts.append(others)
+        return put(self, row, sub, *others, **more)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(LinkRows, "put", dying)
+        world.ack(claimed, *acks, done=True)
+    links = world.links()
+    moved = {path for path, link in links.items() if link != before[path]}
+    assert len(moved) == 90
+    assert all(links[path].acked_offset == offset for path, offset in acks if path in moved)
+    wake = world.sub().wake
+    assert wake is not None and wake.stage == "leased", "the worker is at work"
+    assert not world.ack(claimed, *acks, done=True)
+    assert {path: link.acked_offset for path, link in world.links().items()} == dict(acks)
+    assert world.sub().wake is None
 
 
 def test_a_lease_that_ends_fences_its_worker_and_the_work_is_announced_again(world: World) -> None:
