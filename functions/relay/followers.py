@@ -14,12 +14,10 @@ class Hint(NamedTuple):
     Attributes:
         kind: kind of the newest entry; empty if this visit was asked for by a message, an hour ago perhaps.
         offset: the newest known end of the log; 0 if not known.
-        ended: whether the log has ended.
     """
 
     kind: str = ""
     offset: int = 0
-    ended: bool = False
 
 
 class Follower(Protocol):

@@ -38,7 +38,6 @@ PAGE = 250  # followers that are read at once
 SWEPT = 10_000  # visits that one sweep asks for
 RETRY_MS = 1_000
 RELAYED = "relay"  # the attribute that an entry has if its log has followers
-_ENDS = frozenset({"delete", "expire"})
 _LOGS = Threads(10, "log")  # logs of a batch, messages of an invocation
 _ROWS = Threads(16, "row")
 
@@ -200,7 +199,7 @@ def news_by_log(records: Sequence[Json]) -> dict[str, News]:
     news = {}
     for log_id, some in by_log.items():
         kinds_, ends = [image["kind"]["S"] for image in some], [_end(image) for image in some]
-        hint = Hint(kinds_[-1], max(ends), ended=any(kind in _ENDS for kind in kinds_))
+        hint = Hint(kinds_[-1], max(ends))
         news[log_id] = News(hint, "create" in kinds_, any(RELAYED in image for image in some))
     return news
 

@@ -83,21 +83,29 @@ class Removing:
 
 
 class Forgetting:
-    """The decision that a topic has no routers, though its state has some: a disaster took all else of them.
+    """The decision that a topic has not some of the routers that its state has: a disaster took all else of them.
 
     Args:
         head: the topic as it was when that was found out. If it has changed since, nothing is decided.
-        follows: the rows that are left of them.
+        names: of these routers.
+        follows: the rows that are left of them among the topic's followers.
+        are_all: whether there are no other rows of routers. Then the topic has no followers that stay, whatever its state
+            has counted.
     """
 
-    def __init__(self, head: Head, follows: Sequence[Follow]) -> None:
+    def __init__(self, head: Head, names: Sequence[str], follows: Sequence[Follow], *, are_all: bool) -> None:
         self._head = head
+        self._names = names
         self._follows = follows
+        self._are_all = are_all
 
     def decide(self, logs: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
         """Decides. The answer is None."""
         (look,) = logs
         if look is None or (look.log_id, look.state) != (self._head.log_id, self._head.state):
             return Decision((None,))
-        state = replace(look.state, followers=0, extension=replace(topic_of(look.state), fed_by=()))
+        followers = 0 if self._are_all else max(0, look.state.followers - len(self._follows))
+        topic = topic_of(look.state)
+        rest = tuple(feed for feed in topic.fed_by if feed.router not in self._names)
+        state = replace(look.state, followers=followers, extension=replace(topic, fed_by=rest))
         return Decision((None,), (Draft(look.log_id, "unroute", state),), tuple(map(DropFollow, self._follows)))

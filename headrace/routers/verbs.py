@@ -146,9 +146,11 @@ class Routers:
             return []
         follows = list(islice(self._from(head.log_id), MOST))
         names = [feed.router for feed in topic_of(head.state).fed_by] + [follow.id for follow in follows]
-        removed = self._remove(names[:MOST])
+        names = names[:MOST]
+        removed = self._remove(names)
         if not removed:
-            decide = Forgetting(head, follows).decide
+            looked = [follow for follow in follows if follow.id in names]
+            decide = Forgetting(head, names, looked, are_all=len(looked) == len(follows) < MOST).decide
             self._topics.control(name, lambda controls: controls.find_any(name), decide)
         return removed
 

@@ -22,6 +22,7 @@ from headrace.watch.stream import Stream
 from headrace.watch.values import (
     KIND,
     MAX_NAMES_BYTES,
+    MAX_TOPICS,
     SESSIONS,
     TTL_MS,
     Cursor,
@@ -78,10 +79,12 @@ class Watches:
 
         Raises:
             TopicNotFound: a topic does not exist.
-            InvalidRequest: the names of all topics are too long for one session.
+            InvalidRequest: the topics are too many, or their names too long, for one session.
             LimitReached: there are as many sessions as may be.
         """
         with self._topics.in_time():
+            if len(starts) > MAX_TOPICS:
+                raise InvalidRequest(f"a watch has too many topics: limit={MAX_TOPICS} received={len(starts)}")
             if sum(map(len, starts)) > MAX_NAMES_BYTES:
                 raise InvalidRequest(f"the names of the topics are too long together: limit={MAX_NAMES_BYTES}")
             watched: dict[str, Watched] = {}

@@ -40,7 +40,7 @@ def test_an_append_visits_each_follower_once_and_bells_first() -> None:
     world.hear(world.append(slot=5 * 10**9, count=2), world.append(slot=7 * 10**9, count=3))
     assert world.dummy.order[0] == "bell#b"
     assert world.dummy.visits == {"b": 1, "r1": 1, "r2": 1, "s": 1}
-    assert world.dummy.hints["r1"] == Hint("append", 10, ended=False)
+    assert world.dummy.hints["r1"] == Hint("append", 10)
     assert world.queue.target.waiting == []
     assert world.follows.calls == {"of": 1}  # nothing else is read, and nothing written
 
@@ -56,7 +56,7 @@ def test_the_end_of_a_log_is_a_hint() -> None:
     world = World()
     world.follow("r")
     world.hear(world.append(kind="append"), world.append(slot=10**9, count=0, kind="delete"))
-    assert world.dummy.hints["r"] == Hint("delete", 1, ended=True)
+    assert world.dummy.hints["r"] == Hint("delete", 1)
 
 
 def test_the_lag_is_the_age_of_the_oldest_entry() -> None:

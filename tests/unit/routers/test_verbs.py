@@ -275,6 +275,18 @@ def test_what_a_disaster_left_does_not_hold_a_topic(process: Process) -> None:
     assert process.routers.remove_topic("b") == (True, [])
 
 
+def test_beside_many_that_a_disaster_left_the_routers_that_live_are_removed_with_a_topic(process: Process) -> None:
+    for number in range(MOST + 2):
+        process.route("a", f"d{number:02}", name=f"r{number:02}")
+        row = process.stores.catalog.get(ROUTERS, f"r{number:02}")
+        assert row is not None
+        if number <= MOST:
+            process.stores.catalog.mark_ended(row)
+    assert process.routers._detach("a") == []
+    assert followers(process, "a") == len(process.stores.follows.of(row_id(process, "a"))) == 2
+    assert process.routers.remove_topic("a") == (True, [f"r{MOST + 1:02}"])
+
+
 def test_a_row_that_a_disaster_left_is_counted_once_if_the_router_is_made_again(process: Process) -> None:
     process.route("a", "b", name="r")
     row = process.stores.catalog.get(ROUTERS, "r")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 
 from headrace.errors import InvalidRequest, LimitReached
@@ -11,7 +12,7 @@ from headrace.topics.errors import TopicNotFound
 from headrace.watch.errors import Fenced, WatchNotFound
 from headrace.watch.frames import Records, Tombstone
 from headrace.watch.stream import Stream
-from headrace.watch.values import SESSIONS, TTL_MS, Start
+from headrace.watch.values import MAX_TOPICS, SESSIONS, TTL_MS, Cursor, Cursors, Session, Start
 from tests.unit.topics.world import write
 from tests.unit.watch.world import STREAM_MS, Meanwhile, Process, World, drain, records
 
@@ -188,6 +189,16 @@ def test_names_that_are_too_long_together(process: Process) -> None:
     starts = {"t" * 200 + str(number): Start() for number in range(1500)}
     with pytest.raises(InvalidRequest, match="too long together"):
         process.create(starts=starts)
+
+
+def test_so_many_topics_that_their_cursors_would_not_fit_into_a_row(process: Process) -> None:
+    starts = {str(number): Start() for number in range(MAX_TOPICS + 1)}
+    with pytest.raises(InvalidRequest, match="too many topics"):
+        process.create(starts=starts)
+    longest = Cursor(2**32 - 1, 2**53 - 1)
+    most = (longest,) * MAX_TOPICS
+    for value in (Cursors(2**53, most, 2**53), Session("k" * 8, 2**53, most)):
+        assert len(msgspec.json.encode(value)) < 390_000, "an item has 400 KB"
 
 
 def test_counts_are_as_many_as_sessions(world: World, process: Process) -> None:
