@@ -93,7 +93,17 @@ class Stream:
         failed = dict(self._threads.map(self._let_ring, unheard))
         requests = [(self.names[number], self._request(number)) for number in numbers]
         found = zip(numbers, self._topics.diffs(requests), strict=True)
-        return [self._news(number, failed.get(number) or page, number in failed) for number, page in found]
+        news = []
+        for number, page in found:
+            failure = failed.get(number)
+            if isinstance(failure, NotFound) and not isinstance(
+                page, Exception
+            ):  # it was created since, and is silent
+                news.append(News(number, self._positions[number], is_drained=False))
+            else:
+                error = None if isinstance(failure, NotFound | Conflict) else failure
+                news.append(self._news(number, error or page, number in failed))
+        return news
 
     def _request(self, number: int) -> DiffRequest:
         position, options = self._positions[number], self.options
@@ -125,7 +135,7 @@ class Stream:
                 before = self._stores.follows.get(head.log_id, BELL, wid)
                 self._topics.follow(name, follow, replaces=before)
         except (HeadraceError, StoreError) as exc:
-            return number, None if isinstance(exc, NotFound | Conflict) else exc
+            return number, exc
         self._silent.discard(number)
         return number, None
 

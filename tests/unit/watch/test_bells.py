@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from headrace.errors import StoreTimeout
+from headrace.topics.errors import TopicNotFound
 from headrace.watch.errors import Fenced
 from headrace.watch.frames import TopicDeleted
 from headrace.watch.stream import Stream
@@ -197,6 +198,25 @@ def test_a_topic_that_began_anew_rings_too(world: World, process: Process) -> No
     write(process.topics, "t1", b"b")
     assert world.relay_newest(process.topics, "t1"), "it is another log, and rings"
     assert hear_all(stream) == {"t1": [2]}
+
+
+def test_a_topic_that_was_gone_when_it_was_to_ring_and_came_back_rings(
+    world: World, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = process.open(process.create(*NAMES))
+    follow, refused = process.topics.follow, list[str]()
+
+    def refuse_once(name: str, *asked: object, **more: object) -> object:
+        if not refused:
+            refused.append(name)
+            raise TopicNotFound(name)
+        return follow(name, *asked, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(process.topics, "follow", refuse_once)
+    assert records(drain(stream)) == {name: [1] for name in NAMES}
+    write(process.topics, refused[0], b"2")
+    assert world.relay_newest(process.topics, refused[0]), "it rings"
+    assert hear_all(stream) == {refused[0]: [2]}
 
 
 def test_a_deleted_topic_rings_and_is_gone(world: World, process: Process) -> None:
