@@ -17,14 +17,15 @@ from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
 
-from tests.simulation import relay_routers, relay_subscriptions
+from tests.simulation import relay_routers, relay_subscriptions, relay_watches
 from tests.simulation.mutant import Mutant
 from tests.simulation.relay_world import Broken, Simulation
 
-MUTANTS = (*relay_routers.MUTANTS, *relay_subscriptions.MUTANTS)
+MUTANTS = (*relay_routers.MUTANTS, *relay_subscriptions.MUTANTS, *relay_watches.MUTANTS)
 WORLDS: dict[str, Callable[[int], Simulation]] = {
     "routers": relay_routers.Routers,
     "subscriptions": relay_subscriptions.Subscribers,
+    "watches": relay_watches.Watchers,
 }
 SHOWN = 5
 

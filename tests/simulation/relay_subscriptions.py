@@ -101,17 +101,14 @@ class Subscribers(Simulation):
 
     def _plans(self) -> Iterator[Sequence[Step]]:
         for _ in range(2):
-            yield self._some(14, (self._append, 6), (self._create, 2), (self._remove_stream, 1))
+            yield self.some(14, (self._append, 6), (self._create, 2), (self._remove_stream, 1))
         for id_ in CONFIGS:
             wishes = ((self._put(id_), 3), (self._delete(id_), 1), (self._add(id_), 2), (self._drop(id_), 2))
-            yield self._some(6, *wishes)
+            yield self.some(6, *wishes)
         for _ in range(2):
-            yield self._some(40, (self._claim, 5), (self._ack, 5), (self._release, 1), (self._wait, 2))
+            yield self.some(40, (self._claim, 5), (self._ack, 5), (self._release, 1), (self._wait, 2))
         for _ in range(2):
-            yield self._some(40, (self._tell, 6), (self._sweep, 1), (self._plant, 1))
-
-    def _some(self, count: int, *steps: tuple[Step, int]) -> list[Step]:
-        return self.random.choices([step for step, _ in steps], [weight for _, weight in steps], k=count)
+            yield self.some(40, (self._tell, 6), (self._sweep, 1), (self._plant, 1))
 
     def _create(self, process: Process) -> None:
         records = Batch.of([b"1"] * self.random.randint(0, 1))

@@ -8,7 +8,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -30,6 +30,7 @@ from tests.unit.relay.world import message_record, record
 
 PORTS = ("wal", "catalog", "follows", "sessions")
 ROUND_S = 15  # between the visits of the sweep, at rest
+PATIENCE = 15  # turns that a relay waits for something to do
 Step = Callable[[Any], object]
 
 
@@ -73,12 +74,20 @@ class Port:
 
 
 class Simulation(ABC):
-    """One run by a seed."""
+    """One run by a seed.
+
+    Attributes:
+        patches: attributes to replace as long as it runs.
+        calm: whether nothing fails, and the calls come one after the other.
+        calls: how many store calls there were so far.
+    """
 
     name: str
+    fates: tuple[tuple[float, str], ...] = ((0.01, "fails"), (0.03, "lost"), (0.035, "dies"), (0.04, "dies after"))
 
     def __init__(self, seed: int) -> None:
         self.random = Random(f"{self.name} {seed}")
+        self.patches: list[tuple[Any, str, Any]] = []
         self.calm = True
         self.calls = 0
         self.checked: Counter[str] = Counter()
@@ -97,8 +106,12 @@ class Simulation(ABC):
             return ""
         self._go(self._next())
         roll = self.random.random()
-        fates = ((0.01, "fails"), (0.03, "lost"), (0.035, "dies"), (0.04, "dies after"))
-        return next((fate for limit, fate in fates if roll < limit), "")
+        return next((fate for limit, fate in self.fates if roll < limit), "")
+
+    def linger(self, most: int) -> None:
+        """Lets others go on for a while."""
+        for _ in range(self.random.randint(0, most)):
+            self.pause()
 
     def _next(self) -> Coroutine:
         return self.random.choice(list(self._actors)) if self._actors else self._main
@@ -109,7 +122,9 @@ class Simulation(ABC):
 
     def run(self) -> None:
         """Runs all actors to their ends, then settles, and judges."""
-        with _steady(self.random):
+        with _steady(self.random), ExitStack() as stack:
+            for owner, name, value in self.patches:
+                stack.enter_context(patch.object(owner, name, value))
             self._prepare()
             for plan in self._plans():
                 self._start(plan)
@@ -143,6 +158,10 @@ class Simulation(ABC):
 
         coroutine = Coroutine(body)
         self._actors[coroutine] = None
+
+    def some(self, count: int, *steps: tuple[Step, int]) -> list[Step]:
+        """Draws steps, each by its weight."""
+        return self.random.choices([step for step, _ in steps], [weight for _, weight in steps], k=count)
 
     def faulty(self, stores: Stores) -> Stores:
         """Returns the stores as a process of this run has them."""
@@ -254,7 +273,16 @@ class Relays:
         return Relay(context, silent, {kind: make(context) for kind, make in FOLLOWERS.items()}, CREATED)
 
     def tell(self, relay: Relay) -> bool:
-        """Runs a relay once: by the stream, or by the queue. Returns whether there was anything to tell."""
+        """Runs a relay once: by the stream, or by the queue. Returns whether there was anything to tell; while others go on
+        it waits a while for that.
+        """
+        for _ in range(1 if self._simulation.calm else PATIENCE):
+            if self._tell(relay):
+                return True
+            self._simulation.pause()
+        return False
+
+    def _tell(self, relay: Relay) -> bool:
         hear, receive = self._hear, self._receive
         first, second = (hear, receive) if self._random.random() < 0.5 else (receive, hear)
         return first(relay) or second(relay)
