@@ -24,6 +24,7 @@ from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.subscriptions import rules
 from headrace.subscriptions.desk import Desk, timer_log
+from headrace.subscriptions.errors import Fenced
 from headrace.subscriptions.links import followed
 from headrace.subscriptions.rows import Rows
 from headrace.subscriptions.values import KIND, Config
@@ -234,7 +235,7 @@ class Subscribers(Simulation):
 def _visit_by_the_image(self: Any, follow: Follow, hint: Hint) -> Any:
     """What the stream said of a log is taken for its state."""
     wakes = self._wakes
-    if hint.ended:
+    if hint.kind == "delete":
         return wakes._links.ended(follow.id, follow.log_id, followed(follow).path)
     row = wakes._rows.get(follow.id)
     if row is not None and row.sub.wake is None and not row.sub.is_deleted:
@@ -248,6 +249,11 @@ def _visit_by_the_image(self: Any, follow: Follow, hint: Hint) -> Any:
 def _announce_over_whatever_stands(self: Any, before: Any, after: Any) -> Any:
     """The row is read once more just before it is written."""
     return _announce(self, self._rows.get(after.id) or before, after)
+
+
+def _check_nothing_but_a_wake(sub: Any, *_: object) -> None:
+    if sub.wake is None:
+        raise Fenced
 
 
 _visit, _announce = follower.Wakes.visit, Wakes.announce
@@ -268,7 +274,7 @@ MUTANTS = (
     Mutant(
         "ack that ignores the fence",
         "a worker whose lease has ended",
-        (rules, "check_fence", lambda *_: None),
+        (rules, "check_fence", _check_nothing_but_a_wake),
         world="subscriptions",
     ),
     Mutant(

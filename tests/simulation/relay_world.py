@@ -5,6 +5,7 @@ lost, deaths, and relays that are told of what was committed, perhaps late, twic
 from __future__ import annotations
 
 import logging
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -181,7 +182,11 @@ class Simulation(ABC):
         """Checks a law where the engine would catch what is raised: the run ends, and says it."""
         self.checked[law] += 1
         if not holds:
-            self._unknown.append(Broken(law, *said))
+            self.fail(Broken(law, *said))
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the run, with this error."""
+        self._unknown.append(error)
 
     @abstractmethod
     def process(self) -> Any:
@@ -244,11 +249,20 @@ class HeardWal(MemoryWal):
             self.events.setdefault(entry.log_id, []).append(entry_item(entry))
 
 
-class _Silent:
-    """A logger."""
+class _Listening:
+    """The logger of a relay, which logs what it catches: the run ends with what no store and no verb raises."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_, **__: None
+
+    def exception(self, *_: object, **__: object) -> None:
+        """Looks at the error that is being handled."""
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, HeadraceError | StoreError):
+            self._simulation.fail(error)
 
 
 class Relays:
@@ -269,8 +283,8 @@ class Relays:
         """Returns the relay of one process."""
         queue: Any = Port(self.queue, self._simulation)
         context = assemble(stores, queue, Meter(RelayMetric, lambda _: None))
-        silent: Any = _Silent()
-        return Relay(context, silent, {kind: make(context) for kind, make in FOLLOWERS.items()}, CREATED)
+        logger: Any = _Listening(self._simulation)
+        return Relay(context, logger, {kind: make(context) for kind, make in FOLLOWERS.items()}, CREATED)
 
     def tell(self, relay: Relay) -> bool:
         """Runs a relay once: by the stream, or by the queue. Returns whether there was anything to tell; while others go on
