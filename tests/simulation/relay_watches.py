@@ -34,9 +34,9 @@ CONFIGS = {
     "cap": TopicConfig(cap_records=3),
     "ttl": TopicConfig(ttl_ms=20_000),
     "erased": TopicConfig(),
-    "anew": TopicConfig(),
+    "again": TopicConfig(),
 }
-FEW = ("t0", "cap", "erased", "anew")
+FEW = ("t0", "cap", "erased", "again")
 STREAM_MS = 60_000
 ROUNDS = 200  # after which a watch that still reads never comes to rest
 
@@ -115,7 +115,7 @@ class Watchers(Simulation):
 
     def _plans(self) -> Iterator[Sequence[Step]]:
         for _ in range(2):
-            yield self.some(25, (self._write, 18), (self._erase, 1), (self._begin_anew, 1))
+            yield self.some(25, (self._write, 18), (self._erase, 1), (self._start_over, 1))
         for client in self._clients:
             yield [lambda process, client=client: self._turn(process, client)] * 50
         yield [self._go_on_alone] * 40
@@ -135,8 +135,8 @@ class Watchers(Simulation):
     def _erase(self, process: Process) -> None:
         process.topics.erase("erased", None, Match(self.random.choice(("x", "y"))))
 
-    def _begin_anew(self, process: Process) -> None:
-        process.topics.remove("anew")
+    def _start_over(self, process: Process) -> None:
+        process.topics.remove("again")
 
     def _tell(self, process: Process) -> None:
         self.relays.tell(process.relay)
