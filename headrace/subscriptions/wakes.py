@@ -103,7 +103,7 @@ class Wakes:
             pending = [one for one in seen if one.is_pending]
             if not pending:
                 return False
-            if self._open(row, seen, pending[0].link.path, is_driven=is_driven):
+            if self._open(row, seen, self._trigger(row.sub, pending), is_driven=is_driven):
                 return True
         raise AssertionError("tries end by an error")
 
@@ -118,6 +118,13 @@ class Wakes:
         kept = rules.cut(seen)
         snapshot = Snapshot(sub.wake.id, tuple(one.show() for one in kept), tuple(one.link.log_id for one in kept))
         return self._rows.put(row, sub, self._rows.put_snapshot(sub.id, snapshot))
+
+    def _trigger(self, sub: Subscription, pending: Sequence[Seen]) -> str:
+        """Returns the pending stream that a wake names: the first of which the key of the subscription allows it, or else
+        the first.
+        """
+        paths = [one.link.path for one in pending]
+        return next((path for path in paths if self._desk.refusal(sub, (path,)) is None), paths[0])
 
     def _announce(self, before: Row, after: Subscription) -> bool:
         """Announces a wake as `announce` does, if the key of the subscription still allows it; else only notes that."""
@@ -242,10 +249,24 @@ class Wakes:
         if wake.until_ms > now_ms:
             return wake.until_ms - now_ms
         if wake.stage == "announced":
-            self._announce(row, rules.announce_again(sub, now_ms))
+            self._announce_again(row)
         else:
             self._call(row, post)
         return None
+
+    def _announce_again(self, row: Row) -> None:
+        """Announces an unclaimed wake once more. One that was refused ends if nothing is pending any more, and else names
+        a stream of which the key allows it: the one that it was refused for may be linked no more.
+        """
+        sub = rules.announce_again(row.sub, self._desk.now_ms())
+        assert row.sub.wake is not None and sub.wake is not None, "it is announced"
+        if row.sub.wake.refused:
+            pending = [one for one in self._links.look(self._rows.links(sub.id)) if one.is_pending]
+            if not pending:
+                self._rows.put(row, rules.end_wake(sub))
+                return
+            sub = replace(sub, wake=replace(sub.wake, trigger=self._trigger(sub, pending)))
+        self._announce(row, sub)
 
     # Webhooks.
 
@@ -255,6 +276,11 @@ class Wakes:
         if standing is None:
             return
         _, snapshot = standing
+        if self._desk.refusal(row.sub, (view.path for view in snapshot.streams)) is not None:
+            snapshot = self._still_linked(row.sub.id, snapshot)
+            if not any(view.has_pending for view in snapshot.streams):
+                self._rows.put(row, rules.end_wake(row.sub))
+                return
         refused = self._refusal(row.sub, (view.path for view in snapshot.streams))
         if refused is not None:
             self._rows.put(row, rules.refuse(row.sub, refused, self._desk.now_ms(), self._desk.jitter()))
@@ -280,6 +306,12 @@ class Wakes:
             links = self._acked(sub.id, snapshot) if outcome is Outcome.DONE else []
             if self._rows.put_links(current, after, links):
                 return
+
+    def _still_linked(self, id_: str, snapshot: Snapshot) -> Snapshot:
+        """Returns a snapshot without the streams that the subscription has no more: the key need not allow these."""
+        paths = {row.link.path for row in self._rows.links(id_)}
+        kept = [pair for pair in zip(snapshot.streams, snapshot.log_ids, strict=True) if pair[0].path in paths]
+        return replace(snapshot, streams=tuple(view for view, _ in kept), log_ids=tuple(log_id for _, log_id in kept))
 
     def _acked(self, id_: str, snapshot: Snapshot) -> list[PutPart]:
         """Returns the guards that move the cursors of links to where a snapshot saw the tails. None moves back, and none of
