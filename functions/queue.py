@@ -39,7 +39,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         force: to seal everything, due or not; to look closely at every log in an audit, whether it is its day or not; to
             visit followers now, also those that wait for a later visit.
         surface, part, after: which names to audit (`headrace.tables.catalog.BUCKETS`), and where to continue; without
-            them, all. A visit uses `after` for followers: the key of the last one before.
+            them, all. A visit uses `after` for followers: the key of the last one before; the news of a created log, for
+            those who may want to follow it.
         followers: the keys of the followers to visit; without them, all of the log.
         due_ms: the time that a follower's row names for the visit that this message asks for; 0 for any other message.
         turn: number of a message that goes on with unfinished or failed work; 0 for any other.

@@ -75,7 +75,7 @@ class Relay(Worker[Context]):
         context: Context,
         logger: Logger,
         followers: Mapping[str, Follower],
-        created: Sequence[Callable[[Context, str], None]] = (),
+        created: Sequence[Callable[[Context, Message], None]] = (),
     ) -> None:
         super().__init__(context, logger)
         self._visits = Visits(context, followers, self._note_visit)
@@ -125,7 +125,7 @@ class Relay(Worker[Context]):
                 self._send([*plan.more, *self._visits.run(plan.tasks, QUEUE)])
             case "created":
                 for tell in self._created:
-                    tell(self.context, message.log_id)
+                    tell(self.context, message)
             case "sweep":
                 self._sweep()
             case "audit":

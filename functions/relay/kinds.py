@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from functions.queue import Message
 from functions.relay.bells import Bells
 from functions.relay.context import Context
 from functions.relay.followers import Follower
@@ -23,5 +24,5 @@ FOLLOWERS: Mapping[str, Callable[[Context], Follower]] = {
 }
 """Creates the follower of each kind, once for each process."""
 
-CREATED: tuple[Callable[[Context, str], None], ...] = (tell_of_new,)
-"""Called with the id of each new log, perhaps more than once, and before its followers are visited."""
+CREATED: tuple[Callable[[Context, Message], None], ...] = (tell_of_new,)
+"""Called with the message about each new log, perhaps more than once, and before its followers are visited."""

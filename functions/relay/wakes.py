@@ -12,9 +12,10 @@ from functools import partial
 from random import SystemRandom
 
 import msgspec
+from msgspec.structs import replace
 
 from functions.metrics import RelayMetric
-from functions.queue import visit_when_due
+from functions.queue import Message, visit_when_due
 from functions.relay.context import Context
 from functions.relay.followers import Hint
 from functions.subscribers import refusal
@@ -86,8 +87,11 @@ def open_subscriptions(context: Context) -> Subscriptions:
     return Subscriptions(Desk(stores, Streams(stores), ring, SystemRandom().random, may_not))
 
 
-def tell_of_new(context: Context, log_id: str) -> None:
-    """Has the subscriptions that want a new stream follow it."""
+def tell_of_new(context: Context, message: Message) -> None:
+    """Has the next subscriptions that want a new stream follow it; the others are the matter of another message."""
     subscriptions = open_subscriptions(context)
-    for id_ in subscriptions.links.created(log_id):
+    ids, after = subscriptions.links.created(message.log_id, message.after)
+    for id_ in ids:
         subscriptions.wakes.open_next(id_)
+    if after:
+        context.queue.send([replace(message, after=after, not_before_ms=0)], context.now_ms())

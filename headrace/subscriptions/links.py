@@ -29,6 +29,7 @@ _log = logging.getLogger(__name__)
 _LOOKERS = Threads(16, "links")
 _LAG_MS = 60_000  # of the listing of names
 LINKING_MS = 10_000  # in which a log that is followed is linked, or never
+JOINED = 25  # subscriptions that are asked at once whether they want a new stream
 _MAX_LOOKED = 20_000  # names, among which those that match are searched
 
 
@@ -186,8 +187,9 @@ class Links:
 
     # What happens to streams.
 
-    def created(self, log_id: str) -> list[str]:
-        """Has the subscriptions that want a new stream follow it. Returns the ids of those that have data of it to read.
+    def created(self, log_id: str, after: str = "") -> tuple[list[str], str]:
+        """Has the next subscriptions that want a new stream follow it, `JOINED` of those that may. Returns the ids of those
+        that have data of it to read, and the text to go on after; an empty one after the last.
 
         May be called more than once, and late.
         """
@@ -197,8 +199,10 @@ class Links:
             manifest = self._desk.stores.manifests().newest(log_id, None, 0)
             config = manifest.config if manifest is not None else None
         if config is None or config.surface != STREAMS or config.role:
-            return []
-        return [id_ for id_ in self._rows.interested(config.name) if self._join(id_, config, log_id)]
+            return [], ""
+        found = self._rows.interested(config.name, after, JOINED)
+        joined = [id_ for _, id_ in found if self._join(id_, config, log_id)]
+        return joined, found[-1][0] if len(found) == JOINED else ""
 
     def _join(self, id_: str, config: LogConfig, log_id: str) -> bool:
         row, path = self._rows.get(id_), config.name

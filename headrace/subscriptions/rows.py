@@ -12,7 +12,7 @@ most `MAX_ALIKE` patterns, so that the create of a stream never looks at all sub
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -147,22 +147,22 @@ class Rows:
 
     # Interests.
 
-    def interested(self, name: str) -> list[str]:
-        """Returns the ids of the subscriptions that may want a new stream of this name."""
-        ids: dict[str, None] = {}
+    def interested(self, name: str, after: str = "", limit: int = _PAGE) -> list[tuple[str, str]]:
+        """Returns the next subscriptions that may want a new stream of this name: for each the text to go on after, and its
+        id. One may come more than once.
+        """
         segments = name.split("/")[:_SEGMENTS]
-        for beginning in ("*", *(_beginning(segments[: n + 1]) for n in range(len(segments))), f"={name}"):
-            ids |= dict.fromkeys(self._ids(beginning))
-        return list(ids)
-
-    def _ids(self, beginning: str) -> Iterator[str]:
-        after = ""
-        while True:
-            page = self._sessions.parts(INTEREST, beginning, after=after, limit=_PAGE)
-            yield from (part.part for part in page)
-            if len(page) < _PAGE:
-                return
-            after = page[-1].part
+        of_segments = (_beginning(segments[: n + 1]) for n in range(len(segments)))
+        first, _, last = after.partition("#")
+        found: list[tuple[str, str]] = []
+        for number, beginning in enumerate(("*", *of_segments, f"={name}")):
+            if number < int(first or 0) or len(found) == limit:
+                continue
+            parts = self._sessions.parts(
+                INTEREST, beginning, after=last if first == str(number) else "", limit=limit - len(found)
+            )
+            found += [(f"{number}#{part.part}", part.part) for part in parts]
+        return found
 
     def is_crowded(self, beginning: str) -> bool:
         """Returns whether no more subscriptions may wait for streams that begin so."""

@@ -160,10 +160,10 @@ class Subscriptions:
         after = rules.adopt(row.sub, key_id, now_ms)
         if after == row.sub:
             return row
+        if after.wake != row.sub.wake:
+            self._desk.arm(after.id, now_ms)  # first, so that what was refused is not forgotten if this process dies
         if not self._rows.put(row, after):
             return None
-        if after.wake != row.sub.wake:
-            self._desk.arm(after.id, now_ms)
         adopted = self._rows.get(after.id)
         return adopted if adopted is not None and not adopted.sub.is_deleted else None
 

@@ -176,8 +176,8 @@ def test_a_new_log_that_could_not_be_told_of_is_told_of_later() -> None:
         tells.pop()
         raise StoreTimeout("lost")
 
-    def tells_it(_: object, log_id: str) -> None:
-        world.created.append(log_id)
+    def tells_it(_: object, message: Message) -> None:
+        world.created.append(message.log_id)
 
     tells: list[Any] = [fails]
     world.relay._created = [lambda *what: tells[-1](*what) if tells else tells_it(*what)]

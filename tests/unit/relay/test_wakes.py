@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from functions.access import Keyring, parse
-from functions.queue import MemoryQueue
+from functions.queue import MemoryQueue, Message
 from functions.relay.context import assemble
 from functions.relay.followers import Hint
 from functions.relay.wakes import Wakes, open_subscriptions, tell_of_new
@@ -24,6 +24,7 @@ from headrace.streams.values import AppendRequest, CreateRequest
 from headrace.streams.verbs import Streams
 from headrace.subscriptions.delivery import Delivered
 from headrace.subscriptions.desk import timer_log
+from headrace.subscriptions.links import JOINED
 from headrace.subscriptions.signing import SigningKeys
 from headrace.subscriptions.values import KIND, Config
 from headrace.tables.follows import Follow
@@ -61,7 +62,7 @@ class World:
     def appended(self) -> Follow:
         """Creates a stream with a record, of which the relay is told; returns the subscription's timer."""
         created = self.streams.create("orders/1", CreateRequest(content_type=JSON, records=Batch.of([b"1"])))
-        tell_of_new(self.parts, created.head.log_id)
+        tell_of_new(self.parts, Message("created", created.head.log_id))
         return self.timer()
 
     def timer(self) -> Follow:
@@ -90,6 +91,24 @@ def test_a_new_stream_wakes_and_the_timer_calls_with_a_signature() -> None:
     Ed25519PublicKey.from_public_bytes(public).verify(signature, parts["t"].encode() + b"." + body)
 
 
+def test_of_a_new_stream_some_subscriptions_hear_at_once_and_the_others_by_messages() -> None:
+    world = World()
+    ids = [f"many/{number:02}" for number in range(JOINED + 4)]
+    for id_ in ids:
+        open_subscriptions(world.parts).put(id_, HOOK, lambda *_: None)
+    log_id = world.streams.create("orders/1", CreateRequest(content_type=JSON)).head.log_id
+
+    def followers() -> int:
+        return len(world.stores.follows.of(log_id, KIND, limit=100))
+
+    tell_of_new(world.parts, Message("created", log_id))
+    assert followers() == JOINED
+    (more,) = [message for message in world.queue.waiting if message.verb == "created"]
+    tell_of_new(world.parts, more)
+    assert followers() == len(ids) + 1
+    assert [message for message in world.queue.waiting if message.verb == "created"] == [more]
+
+
 def test_a_followed_stream_wakes_and_calls_nobody_itself() -> None:
     world = World()
     world.wakes.visit(world.appended(), Hint())
@@ -100,7 +119,7 @@ def test_a_followed_stream_wakes_and_calls_nobody_itself() -> None:
     assert world.wakes.visit(follow, Hint("data", 2)) is None
     assert len(world.poster.posted) == 1
     row = open_subscriptions(world.parts).links
-    assert row.created(head.log_id) == ["s/1"], "hearing of it once more finds the same"
+    assert row.created(head.log_id) == (["s/1"], ""), "hearing of it once more finds the same"
 
 
 def test_a_refused_call_is_due_again_and_so_is_one_that_can_not_be_signed() -> None:

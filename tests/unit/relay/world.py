@@ -62,7 +62,9 @@ class World:
         self.parts: Context = assemble(dataclasses.replace(stores, follows=self.follows), self.queue, meter)
         self.dummy, self.created = Dummy(), list[str]()
         followers = dict.fromkeys(("router", "bell", "socket", "subscription"), self.dummy)
-        self.relay = Relay(self.parts, make_logger("relay"), followers, [lambda _, log: self.created.append(log)])
+        self.relay = Relay(
+            self.parts, make_logger("relay"), followers, [lambda _, message: self.created.append(message.log_id)]
+        )
 
     def follow(self, *names: str, kind: str = "router", log_id: str = LOG, **more: Any) -> None:
         """Adds followers of a log."""

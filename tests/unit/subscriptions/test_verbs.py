@@ -496,8 +496,15 @@ def test_a_new_stream_is_looked_up_by_its_beginnings_alone(world: World) -> None
         world.put(replace(PULL, pattern=pattern), id_)
     world.put(Config("pull-wake", streams=("orders/eu/a/b/c",), wake_stream="pool"), "named")
     rows = LinkRows(world.stores.sessions)
-    assert set(rows.interested("orders/eu/a/b/c")) == {*patterns, "named"}
-    assert set(rows.interested("orders")) == {"*", "**", "one"}
+    assert {id_ for _, id_ in rows.interested("orders/eu/a/b/c")} == {*patterns, "named"}
+    assert {id_ for _, id_ in rows.interested("orders")} == {"*", "**", "one"}
+    paged: list[str] = []
+    after = ""
+    while page := rows.interested("orders/eu/a/b/c", after, 2):
+        assert len(page) <= 2
+        paged += [id_ for _, id_ in page]
+        after = page[-1][0]
+    assert len(paged) == len({*paged}) == len(patterns) + 1
 
 
 def test_patterns_that_begin_alike_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,8 +109,12 @@ class World:
         while self.wal.unheard:
             entry = self.wal.unheard.pop(0)
             if entry.kind == "create":
-                for id_ in self.subs.links.created(entry.log_id):
-                    self.subs.wakes.open_next(id_)
+                after, is_first = "", True
+                while after or is_first:
+                    ids, after = self.subs.links.created(entry.log_id, after)
+                    is_first = False
+                    for id_ in ids:
+                        self.subs.wakes.open_next(id_)
             for follow in self.stores.follows.of(entry.log_id, KIND):
                 self.subs.wakes.hear(follow)
 
