@@ -7,7 +7,8 @@
 
 A new stream is matched only with subscriptions that may want it: those whose pattern begins with its first segments
 (`/orders`, `/orders/eu`) or with a wildcard (`*`), and those that name it (`=orders/17`). Of one beginning there are at
-most `MAX_ALIKE` patterns, so that the create of a stream never looks at all subscriptions.
+most `MAX_ALIKE` patterns, and what a new stream is compared with at
+once is bounded, too: the rest follows by messages.
 """
 
 from __future__ import annotations
