@@ -218,7 +218,10 @@ class Links:
             return False  # it has ended; a later one has an event of its own
         newest = self._desk.stores.wal.newest(log_id)
         follow = self._desk.stores.follows.get(log_id, KIND, id_)
-        return newest is not None and follow is not None and self.appended(row, follow, newest) is not None
+        try:
+            return newest is not None and follow is not None and self.appended(row, follow, newest) is not None
+        except Unlinked:
+            return False  # its name was removed meanwhile; the entry that follows it is told, which ends that
 
     def appended(self, row: Row, follow: Follow, newest: Entry) -> Link | None:
         """Links a log at its first append, or attaches it to the link that waits for its name. Returns the link if there is

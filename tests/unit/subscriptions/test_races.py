@@ -5,11 +5,14 @@ both (`tests/simulation/relay_subscriptions.py`).
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from headrace.log.requests import Head
+from headrace.subscriptions.links import LINKING_MS, Links
 from headrace.subscriptions.rows import LinkRow, Rows
 from headrace.subscriptions.values import KIND, Link
 from headrace.subscriptions.wakes import SECOND_LOOK_MS
-from tests.unit.subscriptions.world import World, everyone
+from tests.unit.subscriptions.world import PULL, World, everyone
 
 
 @pytest.fixture
@@ -69,6 +72,29 @@ def test_streams_count_as_linked_although_a_wake_was_opened_meanwhile(
     world.advance(SECOND_LOOK_MS / 1000)
     world.tick()
     assert world.links()["orders/9"].acked_offset == "-1"
+
+
+def test_a_name_that_is_removed_while_its_new_stream_is_linked_is_no_failure(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be repeated, and counted as poisoned. The entry that follows the stream is told, too."""
+    world.put(replace(PULL, pattern="", streams=("audit",)))
+    world.create("audit", {"n": 1})
+    follow = Links.follow
+
+    def remove_after(self: Links, id_: str, path: str, *, is_from_start: bool) -> Head | None:
+        head = follow(self, id_, path, is_from_start=is_from_start)
+        world.subs.remove("s", "audit", everyone)
+        return head
+
+    monkeypatch.setattr(Links, "follow", remove_after)
+    log_id = world.streams.head("audit").log_id
+    assert world.subs.links.created(log_id) == []
+    row = world.stores.follows.get(log_id, KIND, "s")
+    assert row is not None and world.subs.wakes.hear(row) == 1.0, "it comes again"
+    world.advance(LINKING_MS / 1000)
+    assert world.subs.wakes.hear(row) is None
+    assert world.stores.follows.get(log_id, KIND, "s") is None and world.links() == {}
 
 
 def test_a_subscription_that_was_replaced_while_it_was_made_is_left_alone(
