@@ -149,7 +149,7 @@ class Watchers(Simulation):
             starts = {name: Start() for name in client.names}
             client.wid = process.watches.create(starts, Options(), "", lenient=True)[0]
         if client.connection is None:
-            self._open(process, client)
+            self._open(client)
         connection, roll = client.connection, self.random.random()
         assert connection is not None
         if roll < 0.03 and client.last_id:
@@ -162,10 +162,11 @@ class Watchers(Simulation):
         else:
             self._round(client, connection)
 
-    def _open(self, process: Process, client: Client) -> None:
+    def _open(self, client: Client) -> None:
         brings = client.needs_id or self.random.random() < 0.5
         ends_ms = self.clock.now_ms() + STREAM_MS
-        stream = process.watches.open(client.wid, client.last_id if brings else "", ends_ms)
+        # It may go on while its client does other things: two actors can't share the locks of one process.
+        stream = self.process().watches.open(client.wid, client.last_id if brings else "", ends_ms)
         client.connection, client.needs_id = Connection(stream, ends_ms), False
 
     def _go_on_alone(self, _: Process) -> None:
