@@ -38,6 +38,7 @@ CONFIGS = {
 }
 FEW = ("t0", "cap", "erased", "again")
 STREAM_MS = 60_000
+SWEEPS = 4  # 15 s apart: a message counts as lost after half a minute
 ROUNDS = 200  # after which a watch that still reads never comes to rest
 
 
@@ -252,7 +253,7 @@ class Watchers(Simulation):
             self._round(client, connection)
             self._end(client, connection)
         for _ in range(2):  # what a watch follows is told, too
-            self.relays.settle(process.relay, 2)
+            self.relays.settle(process.relay, SWEEPS)
             for client in self._clients:
                 self._watch_all(process, client)
 
