@@ -89,7 +89,7 @@ def test_a_name_that_is_removed_while_its_new_stream_is_linked_is_no_failure(
 
     monkeypatch.setattr(Links, "follow", remove_after)
     log_id = world.streams.head("audit").log_id
-    assert world.subs.links.created(log_id) == []
+    assert world.subs.links.created(log_id) == ([], "")
     row = world.stores.follows.get(log_id, KIND, "s")
     assert row is not None and world.subs.wakes.hear(row) == 1.0, "it comes again"
     world.advance(LINKING_MS / 1000)
