@@ -110,7 +110,7 @@ class Access:
         return False
 
     def refresh(self) -> None:
-        """Does nothing, since these keys don't change."""
+        """Reads the keys again if it is time; never, since these keys don't change."""
 
     def check_sender(self, host: str | None, origin: str | None) -> None:
         """Checks that a request with these headers may be obeyed; with keys, any may. Raises Forbidden if it may not."""
@@ -160,8 +160,7 @@ class Access:
         Raises:
             StoreError: the keys could not be read yet.
         """
-        if self.is_stale:
-            self.refresh()
+        self.refresh()
         try:
             require(self.grant_of(key_id))
         except Unauthorized:
@@ -345,10 +344,10 @@ class Keyring(Access):
             raise StoreError("the API keys could not be read yet: repeat the request")
 
     def refresh(self) -> None:
-        """Reads the keys, unless another thread is doing it; for the first keys it waits for that thread. If reading
-        fails, the error is logged and the old keys stay. Blocks; never raises.
+        """Reads the keys if it is time, unless another thread is doing it; for the first keys it waits for that thread. If
+        reading fails, the error is logged and the old keys stay. May block; never raises.
         """
-        if not self._reading.acquire(blocking=not self._is_known):
+        if not self.is_stale or not self._reading.acquire(blocking=not self._is_known):
             return
         try:
             if self.is_stale:  # another thread may just have read them

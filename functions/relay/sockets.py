@@ -1,8 +1,8 @@
 """Followers of kind `socket`: topics that sockets are subscribed to. What a client has not got is posted to it, then its
 cursor moves: after a crash between the two it gets some records again, and loses none.
 
-Only one visit pushes at a time, unless a message is late by half a minute (`functions/relay/visits.py`): then the client
-may get records twice, too. A visit that finds the row changed leaves the rest to the one that changed it.
+Two visits may overlap (`functions/relay/visits.py`): then the client may get records twice, too. A visit that finds the row
+changed leaves the rest to the one that changed it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -129,17 +129,13 @@ class Wakes:
     def _announce(self, before: Row, after: Subscription) -> bool:
         """Announces a wake as `announce` does, if the key of the subscription still allows it; else only notes that."""
         assert after.wake is not None, "a wake is announced"
-        refused = self._refusal(after, (after.wake.trigger,))
-        if refused is None:
-            return self.announce(before, after)
-        return self._rows.put(before, rules.refuse(after, refused, self._desk.now_ms(), self._desk.jitter()))
+        refused = self._desk.refusal(after, (after.wake.trigger,))
+        return self.announce(before, after) if refused is None else self._refuse(before, after, refused)
 
-    def _refusal(self, sub: Subscription, paths: Iterable[str]) -> tuple[str, str] | None:
-        """Returns why the key of a subscription does not allow that it is told of streams; None if it does."""
-        refused = self._desk.refusal(sub, paths)
-        if refused is not None:
-            _log.warning("wake is not sent: subscription=%s key_id=%s reason=%s", sub.id, sub.key_id, refused[1])
-        return refused
+    def _refuse(self, before: Row, after: Subscription, refused: tuple[str, str]) -> bool:
+        """Writes a subscription whose open wake is not sent, with why. Returns False if another has changed it."""
+        _log.warning("wake is not sent: subscription=%s key_id=%s reason=%s", after.id, after.key_id, refused[1])
+        return self._rows.put(before, rules.refuse(after, refused, self._desk.now_ms(), self._desk.jitter()))
 
     def announce(self, before: Row, after: Subscription) -> bool:
         """Writes a subscription with an open wake, and appends the wake's record in the same commit. If the wake stream
@@ -276,14 +272,16 @@ class Wakes:
         if standing is None:
             return
         _, snapshot = standing
-        if self._desk.refusal(row.sub, (view.path for view in snapshot.streams)) is not None:
-            snapshot = self._still_linked(row.sub.id, snapshot)
+        refused = self._desk.refusal(row.sub, (view.path for view in snapshot.streams))
+        if refused is not None:
+            before, snapshot = snapshot, self._still_linked(row.sub.id, snapshot)
             if not any(view.has_pending for view in snapshot.streams):
                 self._rows.put(row, rules.end_wake(row.sub))
                 return
-        refused = self._refusal(row.sub, (view.path for view in snapshot.streams))
+            if snapshot != before:
+                refused = self._desk.refusal(row.sub, (view.path for view in snapshot.streams))
         if refused is not None:
-            self._rows.put(row, rules.refuse(row.sub, refused, self._desk.now_ms(), self._desk.jitter()))
+            self._refuse(row, row.sub, refused)
             return
         token = new_token()
         sub = rules.begin_call(row.sub, token, self._desk.now_ms())

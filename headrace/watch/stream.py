@@ -96,9 +96,8 @@ class Stream:
         news = []
         for number, page in found:
             failure = failed.get(number)
-            if isinstance(failure, NotFound) and not isinstance(
-                page, Exception
-            ):  # it was created since, and is silent
+            was_created_since = isinstance(failure, NotFound) and not isinstance(page, Exception)
+            if was_created_since:  # it is silent
                 news.append(News(number, self._positions[number], is_drained=False))
             else:
                 error = None if isinstance(failure, NotFound | Conflict) else failure

@@ -20,9 +20,8 @@ FEW = 8  # topics that a stream reads one by one; of more it is told by a bell
 HEARTBEAT_MS = (1000, 60_000)
 DEFAULT_HEARTBEAT_MS = 15_000
 DEFAULT_BATCH_BYTES = 256 * 1024
-MAX_TOPICS = (
-    10_000  # of one watch, whatever the settings say: a row has room for their cursors, of up to 30 bytes each
-)
+# Of one watch, whatever the settings say: a row has room for their cursors, of up to 30 bytes each.
+MAX_TOPICS = 10_000
 MAX_NAMES_BYTES = 300_000  # of all topics of one watch: a row has room for 400 KB
 
 

@@ -32,7 +32,7 @@ from functions.api.door.requests import (
     decode,
     is_buffered,
     raw_path,
-    run,
+    refresh,
     take_parameter,
 )
 from functions.metrics import ApiMetric, Meter
@@ -288,8 +288,7 @@ class Door:
                 return
             if not is_open and not surface.has_token(scope):
                 self._access.check_sender(headers.get("host"), headers.get("origin"))
-                if self._access.is_stale:
-                    await run(self._access.refresh)
+                await refresh(self._access)
                 authorization = headers.get("authorization")
                 scope[GRANT] = self._access.grant(
                     f"{SCHEME}{token}" if token and not authorization else authorization

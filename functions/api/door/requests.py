@@ -26,6 +26,7 @@ import simdjson
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
+from functions.access import Access
 from headrace import limits
 from headrace.batch import EMPTY, Batch
 from headrace.errors import InvalidRequest, PayloadTooLarge, RequestTimeout
@@ -384,6 +385,12 @@ def on_lambda() -> bool:
 def capacity() -> int:
     """Returns how many blocking calls can run at once."""
     return 1 if on_lambda() else _THREADS
+
+
+async def refresh(access: Access) -> None:
+    """Reads the keys again if it is time."""
+    if access.is_stale:
+        await run(access.refresh)
 
 
 async def run(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

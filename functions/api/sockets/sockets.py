@@ -66,7 +66,7 @@ class Sockets:
         context, key_id = self._context, ""
         try:
             context.access.check_sender(headers.get("host"), headers.get("origin"))
-            self._refresh()
+            context.access.refresh()
             key_id = context.access.grant(headers.get("authorization")).key_id
             row = session.row_of(connection_id, Session(key_id), context.clock.now_ms())
             with within_deadline(context.settings.request_timeout_ms):
@@ -121,7 +121,7 @@ class Sockets:
             Unauthorized: the key was revoked.
         """
         context = self._context
-        self._refresh()
+        context.access.refresh()
         with within_deadline(context.settings.request_timeout_ms):
             found = session.find(context.stores.sessions, connection_id)
         if found is None or found[0].expires_ms <= context.clock.now_ms():
@@ -160,10 +160,6 @@ class Sockets:
         fits = len(request.records) * _SEQ_BYTES <= MAX_MESSAGE_BYTES
         answer = shown_write(command.topic, written, command.return_seqs and fits)
         return {"op": "ack", **answer, "performance": performance}
-
-    def _refresh(self) -> None:
-        if self._context.access.is_stale:
-            self._context.access.refresh()
 
     def _refusal(self, error: Exception, method: str) -> Refusal:
         """Returns what a client is told of an error: what it would be told over HTTP."""

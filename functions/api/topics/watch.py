@@ -23,7 +23,7 @@ from starlette.responses import Response
 
 from functions.access import Scope
 from functions.api.door.answers import fits, grown
-from functions.api.door.requests import raw_path, run
+from functions.api.door.requests import raw_path, refresh, run
 from functions.api.door.waiting import Waiter
 from functions.api.topics.calls import Call
 from functions.api.topics.events import EVENTS, RETRY, EventStream, check_accept, error_event, event, event_of
@@ -270,8 +270,7 @@ class WatchStream(EventStream):
         if not names:
             return
         access = self._call.context.access
-        if access.is_stale:
-            await run(access.refresh)
+        await refresh(access)
         grant = access.grant_of(self._call.grant.key_id)
         for name in names:
             grant.require(Scope.READ, name)

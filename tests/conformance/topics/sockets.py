@@ -20,12 +20,16 @@ Message = dict[str, Any]
 
 
 class Socket:
-    """An open socket."""
+    """An open socket. What comes twice, since visits of the relay may overlap, it shows once, as a client should; of what
+    is subscribed to again, it shows all again.
+    """
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
         self._number = 0
         self._kept: list[Message] = []
+        self._heard: dict[str, int] = {}  # the highest sequence number of each topic
+        self._caught_up = set[str]()
 
     def send(self, message: object) -> None:
         """Sends a message; texts and bytes as they are, other values as JSON."""
@@ -46,6 +50,10 @@ class Socket:
         """Sends a command with an id of its own; returns the answer. Keeps what else comes meanwhile."""
         self._number += 1
         request_id = f"{op}-{self._number}"
+        if op == "subscribe":
+            for topic in members.get("topics", [members.get("topic")]):
+                self._heard.pop(topic, None)
+                self._caught_up.discard(topic)
         self.send({"op": op, "request_id": request_id, **members})
         kept = []
         while (message := self._next()).get("request_id") != request_id:
@@ -73,8 +81,26 @@ class Socket:
         return self.until(lambda message: message["op"] == "caught_up")
 
     def _next(self) -> Message:
-        message: Message = json.loads(self.connection.recv(timeout=WAIT_S))
-        return message
+        while True:
+            message: Message = json.loads(self.connection.recv(timeout=WAIT_S))
+            match message:
+                case {"op": "record", "topic": topic, "from_seq": first, "to_seq": last, "records": records}:
+                    heard = self._heard.get(topic, first)
+                    assert first <= heard, "a record may come twice, and none is left out"
+                    if last > heard:
+                        self._heard[topic] = last
+                        new = [record for record in records if record["$seq"] > heard]
+                        return {**message, "from_seq": heard, "records": new}
+                case {"op": "tombstone", "topic": topic, "gap_to": last}:
+                    if last > self._heard.get(topic, -1):
+                        self._heard[topic] = last
+                        return message
+                case {"op": "caught_up", "topic": topic}:
+                    if topic not in self._caught_up:
+                        self._caught_up.add(topic)
+                        return message
+                case _:
+                    return message
 
 
 def url_of(server: Server) -> str:

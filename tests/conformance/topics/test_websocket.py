@@ -102,8 +102,6 @@ def test_a_subscriber_gets_the_backlog_and_what_comes_after_it(socket: Socket, t
     for number in range(3):
         topic.filled(number)
         live = socket.receive()
-        while live["to_seq"] <= 2 + number:  # one may come twice: the relay's visits may overlap
-            live = socket.receive()
         assert (live["op"], live["from_seq"], live["to_seq"]) == ("record", 2 + number, 3 + number)
         assert data_in([live]) == [number]
 
@@ -118,9 +116,8 @@ def test_a_subscriber_gets_each_record_in_order(socket: Socket, topic: Topic) ->
     while cursor < 40:
         message = socket.receive()
         if message["op"] == "record":
-            assert message["from_seq"] <= cursor, "a message may come twice, and none is left out"
-            found += [record["data"] for record in message["records"] if record["$seq"] > cursor]
-            cursor = max(cursor, message["to_seq"])
+            found += data_in([message])
+            cursor = message["to_seq"]
     assert found == list(range(40))
 
 
