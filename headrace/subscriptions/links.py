@@ -23,6 +23,7 @@ from headrace.subscriptions.rows import LinkRow, Row, beginnings
 from headrace.subscriptions.values import KIND, MAX_LINKS, Config, Link, Seen, Subscription
 from headrace.tables.catalog import Row as Name
 from headrace.tables.follows import Follow
+from headrace.tables.parts import PutPart
 from headrace.wal.state import START, Entry, LogConfig, encode_cursor
 
 _log = logging.getLogger(__name__)
@@ -77,15 +78,17 @@ class Links:
 
     # Following and linking.
 
-    def link_existing(self, row: Row) -> None:
-        """Links the streams that exist already: those that are named, and those that the pattern matches. What is linked
-        keeps its cursor, so that this may be repeated.
+    def link_existing(self, row: Row, linked: int) -> bool:
+        """Links the streams that exist already, those that are named and those that the pattern matches, and notes how far
+        that is. What is linked keeps its cursor. Returns False if another has changed the subscription: some may be linked,
+        and this must be repeated with the row as it is now.
         """
         sub = row.sub
-        if sub.linked == 0 and sub.config.streams:
-            self.add(sub, sub.config.streams)
-        names = self.matching(sub.config)
-        _LOOKERS.map(lambda name: self._link(sub, name.name, is_explicit=False, created=name.config), names)
+        named = sub.config.streams if sub.linked == 0 else ()
+        parts = self._named(sub, named)
+        names = [name for name in self.matching(sub.config) if name.name not in named]
+        parts += _some(_LOOKERS.map(lambda one: self._new(sub, one.name, created=one.config), names))
+        return self._rows.put_links(row, replace(sub, linked=linked), parts)
 
     def matching(self, config: Config) -> list[Name]:
         """Lists existing streams that a pattern matches.
@@ -109,42 +112,47 @@ class Links:
             after = page[-1].name
         return found
 
-    def add(self, sub: Subscription, paths: Sequence[str]) -> None:
+    def add(self, row: Row, paths: Sequence[str]) -> bool:
         """Links streams by name, at their tails; those that do not exist yet, too. Links that exist keep their cursors.
+        Returns False if another has changed the subscription: some may be linked, and this must be repeated with the row as
+        it is now.
 
         Raises:
             InvalidSubscription: they would be too many.
         """
-        known = {row.link.path for row in self._rows.links(sub.id)}
+        parts = self._named(row.sub, paths)
+        return not parts or self._rows.put_links(row, row.sub, parts)
+
+    def _named(self, sub: Subscription, paths: Sequence[str]) -> list[PutPart]:
+        known = {row.link.path for row in self._rows.links(sub.id)} if paths else set[str]()
         if len(known | set(paths)) > MAX_LINKS:
             raise InvalidSubscription(f"a subscription has too many streams: limit={MAX_LINKS}")
         for beginning in beginnings(replace(sub.config, pattern=""), paths):
             self._rows.put_interest(beginning, sub.id)
-        _LOOKERS.map(lambda path: self._link(sub, path, is_explicit=True), list(paths))
+        return _some(_LOOKERS.map(lambda path: self._new(sub, path, is_explicit=True), list(dict.fromkeys(paths))))
 
-    def _link(self, sub: Subscription, path: str, *, is_explicit: bool, created: LogConfig | None = None) -> None:
-        for _ in self._desk.tries("a link changes all the time"):
-            row = self._rows.link(sub.id, path)
-            if row is not None and (row.link.is_explicit or not is_explicit):
-                return
-            if row is not None:
-                link = replace(row.link, is_explicit=True)
-            else:
-                # What came with the subscription would never be told of if it was linked at its tail.
-                is_late = is_explicit and sub.config.matches(path) and not self._is_older(sub, path)
-                if created is not None:
-                    is_late = sub.linked == 1 and created.created_ms > sub.created_ms - _LAG_MS
-                is_from_start = is_late or (sub.from_start and (not is_explicit or path in sub.config.streams))
-                head = self.follow(sub.id, path, is_from_start=is_from_start)
-                if head is None and not is_explicit:
-                    return
-                link = Link(path, is_explicit)
-                if head is not None:
-                    link = replace(link, log_id=head.log_id, incarnation=head.config.incarnation)
-                    if not is_from_start:
-                        link = replace(link, acked_offset=head.next_offset)
-            if self._rows.put_link(sub.id, link, row):
-                return
+    def _new(
+        self, sub: Subscription, path: str, *, is_explicit: bool = False, created: LogConfig | None = None
+    ) -> PutPart | None:
+        """Has a subscription follow a stream. Returns the guard that writes its link; None if there is nothing to write."""
+        row = self._rows.link(sub.id, path)
+        if row is not None:
+            is_known = row.link.is_explicit or not is_explicit
+            return None if is_known else row.put(replace(row.link, is_explicit=True))
+        # What came with the subscription would never be told of if it was linked at its tail.
+        is_late = is_explicit and sub.config.matches(path) and not self._is_older(sub, path)
+        if created is not None:
+            is_late = sub.linked == 1 and created.created_ms > sub.created_ms - _LAG_MS
+        is_from_start = is_late or (sub.from_start and (not is_explicit or path in sub.config.streams))
+        head = self.follow(sub.id, path, is_from_start=is_from_start)
+        if head is None and not is_explicit:
+            return None
+        link = Link(path, is_explicit)
+        if head is not None:
+            link = replace(link, log_id=head.log_id, incarnation=head.config.incarnation)
+            if not is_from_start:
+                link = replace(link, acked_offset=head.next_offset)
+        return self._rows.new_link(sub.id, link)
 
     def follow(self, id_: str, path: str, *, is_from_start: bool) -> Head | None:
         """Has a subscription follow the stream that has a name. Returns a state of the stream from which on each append is
@@ -227,8 +235,13 @@ class Links:
         """Links a log at its first append, or attaches it to the link that waits for its name. Returns the link if there is
         data past its cursor, else None. Raises Unlinked.
         """
-        sub, at = row.sub, followed(follow)
+        current: Row | None = row
+        at = followed(follow)
         for _ in self._desk.tries("a link changes all the time"):
+            if current is None or current.sub.is_deleted:
+                self.drop_follow(follow)
+                return None
+            sub = current.sub
             found = self._rows.link(sub.id, at.path)
             link = found.link if found is not None else Link(at.path)
             if link.log_id != follow.log_id:
@@ -245,7 +258,9 @@ class Links:
                     return None
                 start = encode_cursor(at.incarnation, at.start) if at.start else START
                 link = replace(link, log_id=follow.log_id, incarnation=at.incarnation, acked_offset=start)
-                if not self._rows.put_link(sub.id, link, found):
+                own = found.put(link) if found is not None else self._rows.new_link(sub.id, link)
+                if not self._rows.put(current, sub, own):
+                    current = self._rows.get(sub.id)
                     continue
             return link if Seen(link, newest.state).is_pending else None
         raise AssertionError("tries end by an error")
@@ -257,7 +272,7 @@ class Links:
             if found is None or found.link.log_id != log_id:
                 return
             if found.link.is_explicit:
-                if self._rows.put_link(id_, Link(path, is_explicit=True), found):
+                if self._rows.put_link(found, Link(path, is_explicit=True)):
                     return
             elif self._rows.drop_link(found):
                 return
@@ -273,7 +288,7 @@ class Links:
             if found is None or not found.link.is_explicit:
                 return
             if found.link.log_id and sub.config.matches(path):
-                if self._rows.put_link(sub.id, replace(found.link, is_explicit=False), found):
+                if self._rows.put_link(found, replace(found.link, is_explicit=False)):
                     break
             elif self._rows.drop_link(found):
                 self._unfollow(sub.id, found.link)
@@ -298,3 +313,7 @@ class Links:
         standing = self._rows.snapshot(sub.id)
         parts = [*(one.part for one in links), *(one for one in found if one), *(standing[:1] if standing else ())]
         return self._rows.drop(row, parts)
+
+
+def _some(parts: Iterable[PutPart | None]) -> list[PutPart]:
+    return [part for part in parts if part is not None]

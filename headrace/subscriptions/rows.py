@@ -124,10 +124,16 @@ class Rows:
                 break
         return sorted((LinkRow(part, _decode(part, Link)) for part in parts), key=lambda row: row.link.path)
 
-    def put_link(self, id_: str, link: Link, before: LinkRow | None) -> bool:
-        """Writes a link in place of `before`. Returns False if another row is there."""
-        part = Part(KIND, id_, _LINK + digest(link.path), _encode(link))
-        return self._sessions.put_part(part, before.part if before is not None else None)
+    def new_link(self, id_: str, link: Link) -> PutPart:
+        """Returns the guard that writes a link that is not there. It must be written with its subscription, or a link that
+        was written late would outlast it.
+        """
+        return PutPart(Part(KIND, id_, _LINK + digest(link.path), _encode(link)))
+
+    def put_link(self, before: LinkRow, link: Link) -> bool:
+        """Writes a link in place of `before`. Returns False if that has changed."""
+        own = before.put(link)
+        return self._sessions.put_part(own.part, own.replaces)
 
     def drop_link(self, row: LinkRow) -> bool:
         """Removes a link. Returns False if it has changed."""

@@ -88,29 +88,23 @@ class Subscriptions:
         with self._desk.streams.in_time():
             allow(config, config.streams)
             row, is_new = self._create(id_, config, allow, key_id, from_start)
-            if row.sub.linked == 0:
-                try:
-                    self.links.link_existing(row)
-                except InvalidSubscription:
-                    if is_new:
-                        self._end(row)
-                    raise
-                self._note_linked(row)
+            try:
+                self._link(row)
+            except InvalidSubscription:
+                if is_new:
+                    self._end(row)
+                raise
             if is_new and from_start:
                 self.wakes.open_next(id_)
             return Shown(row.sub, self._links(id_), is_new)
 
-    def _note_linked(self, row: Row) -> None:
-        """Notes that the streams that exist are linked, unless the relay has done so, or another has deleted the
-        subscription.
-        """
+    def _link(self, row: Row) -> None:
+        """Links the streams that exist, unless the relay has done so, or another has deleted the subscription."""
         current: Row | None = row
         for _ in self._desk.tries("others keep changing this subscription"):
-            if current is None or current.sub.linked or current.sub.is_deleted:
+            if current is None or current.sub.linked or current.sub.created_ms != row.sub.created_ms:
                 return
-            if current.sub.created_ms != row.sub.created_ms or self._rows.put(
-                current, replace(current.sub, linked=1)
-            ):
+            if current.sub.is_deleted or self.links.link_existing(current, linked=1):
                 return
             current = self._rows.get(row.sub.id)
 
@@ -201,11 +195,13 @@ class Subscriptions:
     def add(self, id_: str, paths: Sequence[str], allow: Allow) -> None:
         """Links streams by name, at their tails; those that do not exist yet, too."""
         with self._desk.streams.in_time():
-            row = self._row(id_)
-            self._check_allowed(row.sub, allow, *paths)
-            if row.sub.config.wake_stream in paths:
-                raise InvalidSubscription("a subscription cannot follow its own wake stream")
-            self.links.add(row.sub, paths)
+            for _ in self._desk.tries("others keep changing this subscription"):
+                row = self._row(id_)
+                self._check_allowed(row.sub, allow, *paths)
+                if row.sub.config.wake_stream in paths:
+                    raise InvalidSubscription("a subscription cannot follow its own wake stream")
+                if self.links.add(row, paths):
+                    return
 
     def remove(self, id_: str, path: str, allow: Allow) -> None:
         """Removes a link that was made by name; does nothing if there is none."""

@@ -224,11 +224,12 @@ class Wakes:
         """Links the streams that existed when the subscription was created; once more a while later, because the listing of
         names lags. Returns False if another has changed the subscription.
         """
+        linked = 1 if row.sub.linked == 0 else 2
         try:
-            self._links.link_existing(row)
+            return self._links.link_existing(row, linked)
         except InvalidSubscription as exc:  # there were fewer when it was created
             _log.error("streams are not linked: subscription=%s reason=%s", row.sub.id, exc)
-        return self._rows.put(row, replace(row.sub, linked=1 if row.sub.linked == 0 else 2))
+            return self._rows.put(row, replace(row.sub, linked=linked))
 
     def _step(self, row: Row, post: Post) -> int | None:
         """Does one step of a subscription. Returns the milliseconds until the next one, 0 if it is idle; None if there may

@@ -4,14 +4,18 @@ both (`tests/simulation/relay_subscriptions.py`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec.structs import replace
 
 from headrace.log.requests import Head
+from headrace.subscriptions.errors import NoSubscription
 from headrace.subscriptions.links import LINKING_MS, Links
-from headrace.subscriptions.rows import LinkRow, Rows
-from headrace.subscriptions.values import KIND, Link
+from headrace.subscriptions.rows import LinkRow, Row, Rows
+from headrace.subscriptions.values import KIND, Link, Subscription
 from headrace.subscriptions.wakes import SECOND_LOOK_MS
+from headrace.tables.parts import PutPart
 from tests.unit.subscriptions.world import PULL, World, everyone
 
 
@@ -56,15 +60,16 @@ def test_streams_count_as_linked_although_a_wake_was_opened_meanwhile(
 ) -> None:
     """Else a second look would link at its tail a stream that came after the answer, if the relay is late."""
     world.create("orders/1")
-    put_link = Rows.put_link
+    put_links, written = Rows.put_links, []
 
-    def append_after(self: Rows, id_: str, link: Link, before: LinkRow | None) -> bool:
-        written = put_link(self, id_, link, before)
-        world.append("orders/1")
-        world.hear()
-        return written
+    def append_before(self: Rows, before: Row, after: Subscription, links: Sequence[PutPart]) -> bool:
+        if not written:
+            world.append("orders/1")
+            world.hear()
+        written.append(put_links(self, before, after, links))
+        return written[-1]
 
-    monkeypatch.setattr(Rows, "put_link", append_after)
+    monkeypatch.setattr(Rows, "put_links", append_before)
     world.put()
     monkeypatch.undo()
     assert world.sub().generation == 1, "a wake was opened"
@@ -97,21 +102,33 @@ def test_a_name_that_is_removed_while_its_new_stream_is_linked_is_no_failure(
     assert world.stores.follows.get(log_id, KIND, "s") is None and world.links() == {}
 
 
-def test_a_subscription_that_was_replaced_while_it_was_made_is_left_alone(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("maker", ["a PUT", "by name", "the relay"])
+def test_a_link_that_is_made_while_its_subscription_is_deleted_does_not_outlast_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, maker: str
 ) -> None:
+    """It would be of the next subscription with this id, with another's cursor."""
+    new_link, others = Rows.new_link, []
     world.create("orders/1")
-    put_link, others = Rows.put_link, []
+    if maker != "a PUT":
+        world.put()
 
-    def replace_after(self: Rows, id_: str, link: Link, before: LinkRow | None) -> bool:
-        written = put_link(self, id_, link, before)
+    def delete_before(self: Rows, id_: str, link: Link) -> PutPart:
         if not others:
             others.append(world.another())
             world.advance(1)
             others[0].delete("s", everyone)
-        return written
+        return new_link(self, id_, link)
 
-    monkeypatch.setattr(Rows, "put_link", replace_after)
-    world.put()
+    monkeypatch.setattr(Rows, "new_link", delete_before)
+    if maker == "a PUT":
+        world.put()
+    elif maker == "by name":
+        with pytest.raises(NoSubscription):
+            world.subs.add("s", ["named"], everyone)
+    else:
+        world.create("orders/2", {"n": 1})
+        world.hear()
+    assert others, "it was deleted"
     part = world.stores.sessions.part(KIND, "s")
     assert part is not None and b'"is_deleted":true' in part.data
+    assert Rows(world.stores.sessions).links("s") == []

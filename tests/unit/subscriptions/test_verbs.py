@@ -28,6 +28,7 @@ from headrace.subscriptions.rules import Outcome
 from headrace.subscriptions.values import KIND, MAX_LINKS, Config, Link, Seen, Subscription
 from headrace.subscriptions.verbs import Ack
 from headrace.tables.items import Guard
+from headrace.tables.parts import PutPart
 from tests.unit.subscriptions.world import HOOK, PULL, World, everyone
 
 
@@ -65,17 +66,17 @@ def test_what_the_relay_hears_while_a_stream_is_linked_changes_nothing(
     tail = world.streams.head(name).next_offset
     if is_named:
         world.put()
-    put_link, heard = LinkRows.put_link, []
+    new_link, heard = LinkRows.new_link, []
 
-    def hear_first(self: LinkRows, id_: str, link: Link, before: LinkRow | None) -> bool:
+    def hear_first(self: LinkRows, id_: str, link: Link) -> PutPart:
         if not heard:
             heard.append(link)
             if is_appended:
                 world.append(name)
             world.hear()
-        return put_link(self, id_, link, before)
+        return new_link(self, id_, link)
 
-    monkeypatch.setattr(LinkRows, "put_link", hear_first)
+    monkeypatch.setattr(LinkRows, "new_link", hear_first)
     if is_named:
         world.subs.add("s", [name], everyone)
     else:
