@@ -50,7 +50,8 @@ def recover(
     Raises:
         StoreError: the facts could not be read, and nothing was written; or names could not be counted at the end. If a
             store fails in between, only that log is refused; so is one that needs a generation when the facts are half a
-            day old, since the sealer may have gone on meanwhile.
+            day old, since the sealer may have gone on meanwhile. Names are then not counted: their rows may not be all
+            there yet, and a count that is written late would outlast the right one of the next run.
     """
     # Of no log: the answer sets a wrong clock right, before an age is measured by it.
     stores.watermarks.get("recovery")
@@ -67,16 +68,23 @@ def recover(
         found.append(run.carry_out(one))
     progress("recovering", len(plans), len(plans))
     derived = stores.derived(stores, not dry_run)
-    counters = check_counts(stores, repair=not dry_run)
+    counters = [] if run.is_cut else check_counts(stores, repair=not dry_run)
     return RecoverReport(dry_run, tuple(found), tuple(counters), tuple(derived))
 
 
 class _Run:
+    """The writes of one run.
+
+    Attributes:
+        is_cut: whether a store failed: the recovery must be run again.
+    """
+
     def __init__(self, stores: Stores, look: NewestLook, dry_run: bool, configs: Mapping[str, LogConfig]) -> None:
         self._stores = stores
         self._configs = configs
         self._look = look
         self._dry_run = dry_run
+        self.is_cut = False
         self._manifests = ManifestStore(stores.objects)
 
     def carry_out(self, plan: Plan) -> LogRecovered:
@@ -90,6 +98,7 @@ class _Run:
                 self._write(plan, wrote)
         except (HeadraceError, StoreError) as exc:
             status, reason = "refused", f"{type(exc).__name__}: {exc}"
+            self.is_cut |= isinstance(exc, StoreError)
         facts, config, row = plan.facts, plan.facts.config, plan.facts.row_damage
         named = config or row
         if status in ("intact", "gone") and wrote:

@@ -219,8 +219,8 @@ class Links:
         link = self._rows.link(id_, path)
         if link is None and row.sub.linked == 0 and config.created_ms <= row.sub.created_ms:
             return False  # the PUT is about to link it, at its tail
-        if not row.sub.config.matches(path) and (link is None or not link.link.is_explicit):
-            return False
+        if link is None and not row.sub.config.matches(path) and self._rows.interest(f"={path}", id_) is None:
+            return False  # by name, its link may be about to be written: then it is followed, and waits for that
         head = self.follow(id_, path, is_from_start=True)
         if head is None or head.log_id != log_id:
             return False  # it has ended; a later one has an event of its own

@@ -90,18 +90,18 @@ class Stream:
     def read(self, numbers: Sequence[int]) -> list[News]:
         """Reads the next page of each of some topics, at the same time."""
         unheard = [number for number in numbers if number in self._silent]
-        failed = dict(self._threads.map(self._let_ring, unheard))
+        followed = dict(self._threads.map(self._let_ring, unheard))
         requests = [(self.names[number], self._request(number)) for number in numbers]
         found = zip(numbers, self._topics.diffs(requests), strict=True)
         news = []
         for number, page in found:
-            failure = failed.get(number)
-            was_created_since = isinstance(failure, NotFound) and not isinstance(page, Exception)
-            if was_created_since:  # it is silent
-                news.append(News(number, self._positions[number], is_drained=False))
+            rings = followed.get(number)
+            if isinstance(rings, NotFound | Conflict) and not isinstance(page, Exception):
+                news.append(News(number, self._positions[number], is_drained=False))  # it is silent
+            elif isinstance(rings, Exception) and not isinstance(rings, NotFound | Conflict):
+                news.append(News(number, self._positions[number], error=rings))
             else:
-                error = None if isinstance(failure, NotFound | Conflict) else failure
-                news.append(self._news(number, error or page, number in failed))
+                news.append(self._news(number, page, rings))
         return news
 
     def _request(self, number: int) -> DiffRequest:
@@ -109,20 +109,20 @@ class Stream:
         nodes = frozenset() if options.node is None else frozenset({options.node})
         return DiffRequest(position.seq, options.limit, nodes, options.max_bytes, position.incarnation)
 
-    def _news(self, number: int, page: DiffPage | Exception, has_rung: bool) -> News:
+    def _news(self, number: int, page: DiffPage | Exception, rings: int | Exception | None) -> News:
         position = self._positions[number]
         if isinstance(page, NotFound):
             return News(number, position, [frames.end(position)])
         if isinstance(page, Exception):
             return News(number, position, error=page)
         after, sent = frames.advance(position, page)
-        if after.incarnation != position.incarnation and self.rings and not has_rung:
+        if after.incarnation not in (position.incarnation, rings) and self.rings:
             self._silent.add(number)  # it is another log now, which may not ring yet
             return News(number, position, is_drained=False)
         return News(number, after, sent, page.caught_up)
 
-    def _let_ring(self, number: int) -> tuple[int, Exception | None]:
-        """Lets a topic ring the bell. What is appended before that is read afterwards."""
+    def _let_ring(self, number: int) -> tuple[int, int | Exception]:
+        """Lets a topic ring the bell; returns in which incarnation. What is appended before that is read afterwards."""
         name, wid = self.names[number], self._row.id
         try:
             head = self._topics.head(name)
@@ -130,13 +130,16 @@ class Stream:
             follow = Follow(head.log_id, BELL, wid, data, self._rung_ms)
             try:
                 self._topics.follow(name, follow)
-            except Conflict:  # that of an earlier stream
+            except Conflict:  # that of another stream; a visit for which it waits may be one that failed
                 before = self._stores.follows.get(head.log_id, BELL, wid)
+                if before is not None:
+                    until_ms = max(before.until_ms, self._rung_ms)
+                    follow = replace(follow, due_ms=before.due_ms, until_ms=until_ms)
                 self._topics.follow(name, follow, replaces=before)
         except (HeadraceError, StoreError) as exc:
             return number, exc
         self._silent.discard(number)
-        return number, None
+        return number, head.config.incarnation
 
     # What was sent.
 

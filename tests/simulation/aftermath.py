@@ -140,7 +140,7 @@ class Aftermath:
         tables, bucket = all_tables(world.raw), dict(world.objects._objects)
         again = recover(Process(world, "observer", "operator").stores)
         if again.changed:
-            self._world.broken(law, str([log for log in again.logs if log.wrote]))
+            self._world.broken(law, f"{[log for log in again.logs if log.wrote]} {again.counters} {again.derived}")
         if (tables, bucket) != (all_tables(world.raw), world.objects._objects):
             self._world.broken(law, "it says nothing, and tables or bucket changed")
 

@@ -269,7 +269,7 @@ class Watchers(Simulation):
             connection = client.connection
             if connection is None:
                 self._turn(process, client)
-            elif connection.due or self.stores.sessions.peek_bell(client.wid):
+            elif connection.due or connection.stream._rung or self.stores.sessions.peek_bell(client.wid):
                 self._round(client, connection)
             elif not connection.stream.rings or client.unsure:
                 connection.due.update(dict.fromkeys(connection.stream.living))

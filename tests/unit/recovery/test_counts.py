@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import LimitReached, StoreError
+from headrace.errors import LimitReached, StoreError, StoreTimeout
 from headrace.recovery.counts import check_counts
 from headrace.recovery.recover import recover
 from headrace.recovery.report import Counted
@@ -51,6 +51,30 @@ def test_names_that_come_back_from_the_bucket_are_counted() -> None:
         Pairs(world.stores, most=3).create("d")
     Pairs(world.stores, most=4).create("d")
     assert sum(held(world)) == 4
+
+
+def test_names_are_not_counted_by_a_run_in_which_a_store_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count without that log would be wrong, and its write may arrive after the next run, which finds nothing wrong."""
+    world = Ruins()
+    published(world, "a", "b")
+    rows = dict(world.wal.sessions.counters)
+    world.lose_tables()
+    world.wal.sessions.counters.update(rows)
+    put, failed = world.stores.wal.commit, list[str]()
+
+    def fail_once(*args: Any, **options: Any) -> Any:
+        if not failed:
+            failed.append("commit")
+            raise StoreTimeout("commit")
+        return put(*args, **options)
+
+    monkeypatch.setattr(world.stores.wal, "commit", fail_once)
+    monkeypatch.setattr("headrace.recovery.recover._BUDGET_MS", 0)
+    report = world.recover()
+    assert [log.status for log in report.logs].count("refused") == 1
+    assert report.counters == () and sum(held(world)) == 2, "it stands as it was"
+    report = world.recover()
+    assert report.clean and report.counters == () and sum(held(world)) == 2
 
 
 def test_names_beyond_the_limit_that_come_back_are_never_joined_by_more() -> None:

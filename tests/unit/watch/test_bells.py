@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.errors import StoreTimeout
 from headrace.topics.errors import TopicNotFound
@@ -198,6 +199,43 @@ def test_a_topic_that_began_anew_rings_too(world: World, process: Process) -> No
     write(process.topics, "t1", b"b")
     assert world.relay_newest(process.topics, "t1"), "it is another log, and rings"
     assert hear_all(stream) == {"t1": [2]}
+
+
+def test_a_topic_that_begins_anew_between_the_follow_and_the_read_rings(
+    world: World, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, follow = process.open(process.create(*NAMES)), process.topics.follow
+
+    def begin_anew_after(name: str, *asked: object, **more: object) -> object:
+        monkeypatch.undo()
+        head = follow(name, *asked, **more)  # type: ignore[arg-type]
+        process.topics.remove(name)
+        write(process.topics, name, b"a")
+        return head
+
+    monkeypatch.setattr(process.topics, "follow", begin_anew_after)
+    assert records(drain(stream, [1])) == {"t1": [1]}
+    write(process.topics, "t1", b"b")
+    assert world.relay_newest(process.topics, "t1"), "it is another log, and rings"
+    assert hear_all(stream) == {"t1": [2]}
+
+
+def test_a_stream_that_follows_again_leaves_the_visit_for_which_its_topic_waits(
+    world: World, process: Process
+) -> None:
+    """The visit is one that failed: without it nothing would ring for what was appended (hazard: follower misses an
+    append).
+    """
+    wid = process.create(*NAMES)
+    first = process.open(wid)
+    drain(process.open(wid), [1])
+    log_id = process.topics.head("t1").log_id
+    row = world.wal.follows.get(log_id, "bell", wid)
+    assert row is not None
+    assert world.stores.follows.put(replace(row, due_ms=5_000, until_ms=row.until_ms + 1_000), row)
+    drain(first, [1])
+    after = world.wal.follows.get(log_id, "bell", wid)
+    assert after is not None and (after.due_ms, after.until_ms) == (5_000, row.until_ms + 1_000)
 
 
 def test_a_topic_that_was_gone_when_it_was_to_ring_and_came_back_rings(
