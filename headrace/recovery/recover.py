@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from headrace.clock import Budget, Threads
-from headrace.errors import HeadraceError, StoreError
+from headrace.errors import Damaged, HeadraceError, StoreError
 from headrace.log.commit import Attempt
 from headrace.log.context import Context
 from headrace.log.seam import AnySurface
@@ -98,7 +98,7 @@ class _Run:
                 self._write(plan, wrote)
         except (HeadraceError, StoreError) as exc:
             status, reason = "refused", f"{type(exc).__name__}: {exc}"
-            self.is_cut |= isinstance(exc, StoreError)
+            self.is_cut |= not isinstance(exc, Damaged)
         facts, config, row = plan.facts, plan.facts.config, plan.facts.row_damage
         named = config or row
         if status in ("intact", "gone") and wrote:

@@ -243,7 +243,9 @@ class Answers:
             case InvalidRequest():
                 begins_late = producer and any(one is not None and one[0] < producer.epoch for one in known)
                 right = begins_late or any(
-                    definitions.refused(request.content_type, request.records, view.definition) for view in views
+                    request is not None
+                    and definitions.refused(request.content_type, request.records, view.definition)
+                    for view in views
                 )
             case _:
                 right = True
