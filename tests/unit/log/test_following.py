@@ -345,3 +345,14 @@ def test_what_it_costs_to_follow(aws: Counted) -> None:
     with aws.calls.during() as made:
         logs.append("followed", appending(b"x"))
     assert dict(made) == {"PutItem": 1}
+
+
+def test_an_append_costs_the_same_whoever_follows(aws: Counted) -> None:
+    logs = Streams(aws.stores)
+    log = logs.create("source", CreateRequest(content_type=BYTES)).head.log_id
+    for followers in range(30):
+        logs.append("source", appending(b"x"))
+        with aws.calls.during() as made:
+            logs.append("source", appending(b"y"))
+        assert dict(made) == {"PutItem": 1}, followers
+        logs.follow("source", router(log, str(followers)))
