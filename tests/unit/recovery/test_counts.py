@@ -72,7 +72,7 @@ def test_names_are_not_counted_by_a_run_in_which_a_store_failed(monkeypatch: pyt
     monkeypatch.setattr("headrace.recovery.recover._BUDGET_MS", 0)
     report = world.recover()
     assert [log.status for log in report.logs].count("refused") == 1
-    assert report.counters == () and sum(held(world)) == 2, "it stands as it was"
+    assert report.counters == () and sum(held(world)) == 2, "it is as it was"
     report = world.recover()
     assert report.clean and report.counters == () and sum(held(world)) == 2
 
