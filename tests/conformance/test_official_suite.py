@@ -71,7 +71,7 @@ def test_every_case_of_the_official_suite_passes(base_url: str) -> None:
 
 
 def test_only_undecided_cases_are_repeated_and_at_most_twice() -> None:
-    slow, wrong, right = f"slow {HURRIED}", f"wrong {HURRIED}", "right"
+    slow, wrong, right = f"slow {HURRIED[0]}", f"wrong {HURRIED[1]}", "right"
     asked: list[list[str]] = []
 
     def ask(names: list[str]) -> SuiteReport:
