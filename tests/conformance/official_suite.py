@@ -38,7 +38,9 @@ class Case:
     @property
     def is_undecided(self) -> bool:
         """It failed because its time was over, or may have: that says something of the machine, and not of the server."""
-        return self.status == "failed" and (self.message.startswith(NO_TIME) or any(text in self.name for text in HURRIED))
+        return self.status == "failed" and (
+            self.message.startswith(NO_TIME) or any(text in self.name for text in HURRIED)
+        )
 
 
 @dataclass(frozen=True)
