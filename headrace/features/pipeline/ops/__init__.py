@@ -1,0 +1,1 @@
+"""The operators of aggregations, one module per family."""
