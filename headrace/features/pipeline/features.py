@@ -58,6 +58,7 @@ class FeatureSet:
     """The features of one table."""
 
     def __init__(self, specs: Sequence[FeatureSpec]) -> None:
+        self._specs = tuple(specs)
         self.max_bytes = 0
         """The worst case of `encode`, in bytes, uncompressed."""
         self.longest_window_ms: int | None = None
