@@ -1,4 +1,4 @@
-"""Bearer keys: their configuration, what each allows, and how a running process learns of changed keys.
+"""API keys: their configuration, what each allows, and how a running process learns of changed keys.
 
 The configuration is a comma-separated list of `key[:scopes[:prefixes]]`: scopes joined by `+` (empty: all), name
 prefixes joined by `|` (empty: any name). Only SHA-256 digests of keys are kept. With a malformed entry a process that is
@@ -12,6 +12,7 @@ because of a typo.
 
 from __future__ import annotations
 
+import base64
 import enum
 import hashlib
 import hmac
@@ -27,6 +28,7 @@ from headrace.clock import Clock
 from headrace.errors import StoreError
 
 SCHEME = "bearer "
+_BASIC = "basic "
 
 
 class Scope(enum.Flag):
@@ -125,13 +127,11 @@ class Access:
         matched.
 
         Raises:
-            Unauthorized: the header is missing, has another scheme, or has an unknown key.
+            Unauthorized: the header is missing or malformed, has another scheme, or has an unknown key.
         """
         if not self.grants:
             return Grant()
-        if authorization is None or authorization[: len(SCHEME)].lower() != SCHEME:
-            raise Unauthorized
-        presented = hashlib.sha256(authorization[len(SCHEME) :].encode()).digest()
+        presented = hashlib.sha256(_key_in(authorization or "").encode()).digest()
         found: Grant | None = None
         for digest, grant in self.grants.items():
             if hmac.compare_digest(digest, presented):
@@ -168,6 +168,21 @@ class Access:
         except Forbidden as exc:
             return Refusal("forbidden", str(exc))
         return None
+
+
+def _key_in(authorization: str) -> str:
+    """Returns the key in a header: the token of `Bearer`, or the password of `Basic`, which is what clients make of
+    `https://any:KEY@host`; the user name, if there is no password. Raises Unauthorized if there is none.
+    """
+    if authorization[: len(SCHEME)].lower() == SCHEME:
+        return authorization[len(SCHEME) :]
+    if authorization[: len(_BASIC)].lower() != _BASIC:
+        raise Unauthorized
+    try:
+        user, _, password = base64.b64decode(authorization[len(_BASIC) :].strip(), validate=True).decode().partition(":")
+    except ValueError:  # not base64, or not UTF-8
+        raise Unauthorized from None
+    return password or user
 
 
 # Of the key's SHA-256 digest: enough to tell keys apart, and too few to find one by.

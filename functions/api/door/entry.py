@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from starlette.datastructures import Headers as AnswerHeaders
@@ -25,7 +26,7 @@ from functions.access import Scope as Scope  # what a route asks of it
 from functions.api.door import errors
 from functions.api.door.answers import AnswerTooLarge, fits
 from functions.api.door.compression import expanded
-from functions.api.door.errors import Codes, Row
+from functions.api.door.errors import Codes, Envelope, Row
 from functions.api.door.requests import (
     Headers,
     Traffic,
@@ -39,6 +40,7 @@ from functions.metrics import ApiMetric, Meter
 from headrace.errors import InvalidRequest, Overloaded, PayloadTooLarge
 
 _WRITES = frozenset({"POST", "PUT", "DELETE"})
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,7 @@ class Surface:
             in addition to the common ones.
         errors: the responses to its own errors.
         codes: what it calls the error codes that all surfaces share, where it differs.
+        shape: returns what builds the error responses of a request, if their bodies have another form than usual.
         roots: the beginnings of its paths; by default it owns all, also the `*` of `OPTIONS *`, which has no slash.
         open_paths: paths that are answered without a key, and not counted.
         asking: what follows a name in paths where a POST never writes, because the body is a query.
@@ -76,6 +79,7 @@ class Surface:
     exposed: tuple[str, ...] = ()
     errors: tuple[Row, ...] = ()
     codes: Codes = field(default_factory=dict)
+    shape: Callable[[Mapping[str, Any]], Envelope] = lambda _: errors.envelope
     roots: tuple[str, ...] = ("",)
     open_paths: frozenset[str] = frozenset()
     asking: tuple[str, ...] = ()
@@ -96,9 +100,13 @@ class Surface:
         """The headers of the answer to a browser that asks what a page may send."""
         return {**_PREFLIGHT, "Access-Control-Allow-Headers": ", ".join((*_ALLOWED, *self.allowed))}
 
-    def response_to(self, error: Exception, method: str) -> Response:
+    def response_to(self, error: Exception, method: str, scope: Mapping[str, Any] = _NOTHING) -> Response:
         """Returns the response to a request with `method` that ended with `error`."""
-        return errors.response_to(error, method, self.errors, self.codes)
+        return errors.response_to(error, method, self.errors, self.codes, self.shape(scope))
+
+    def at_shutdown(self, method: str, scope: Mapping[str, Any]) -> Response:
+        """Returns the response to a request with `method` that is broken off because the server stops."""
+        return errors.at_shutdown(method, self.errors, self.codes, self.shape(scope))
 
     def _ends(self, scope: Asgi, ends: tuple[str, ...]) -> bool:
         return bool(scope["path"].removeprefix(self.prefix).endswith(ends))
@@ -302,14 +310,14 @@ class Door:
         except asyncio.CancelledError:  # the server ends and waits no longer
             if not started:
                 unknown = meant not in errors.SAFE_METHODS
-                await errors.at_shutdown(meant, surface.errors, surface.codes)(scope, receive, send_dressed)
+                await surface.at_shutdown(meant, scope)(scope, receive, send_dressed)
             raise
         except Exception as exc:  # the one place where every error becomes an answer
             if started:
                 self._meter.add(ApiMetric.BrokenAnswers)
                 _log.exception("response broke off: method=%s path=%s", method, scope["path"])
                 raise
-            answer = surface.response_to(exc, meant)
+            answer = surface.response_to(exc, meant, scope)
             unknown = errors.may_have_written(exc, meant)
             await answer(scope, receive, send_dressed)
 

@@ -1,16 +1,17 @@
 """Converts every error to a response and to a metric. Bodies are `{"error":{"code","message"}}`, with `detail` if the
 error has one for the client; all else is only logged.
 
-One table has the errors that all surfaces share; a surface adds rows for its own errors, and may call the shared codes
-otherwise.
+One table has the errors that all surfaces share; a surface adds rows for its own errors, may call the shared codes
+otherwise, and may shape the bodies otherwise.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -90,54 +91,17 @@ Codes = Mapping[str, str]
 SAME: Codes = MappingProxyType({})
 
 
-def response_to(error: Exception, method: str, rows: Sequence[Row] = (), codes: Codes = SAME) -> Response:
-    """Returns the response to a request with `method` that ended with `error`. An error that no rule covers is logged and
-    gives a 500.
+class Envelope(Protocol):
+    """A function that builds an error response from status, code, message, headers and detail."""
 
-    Args:
-        rows: the surface's own rules, which are tried first.
-        codes: what the surface calls the shared codes, where it differs.
-    """
-    if isinstance(error, StoreError):
-        return _store_failed(error, method, rows, codes)
-    if isinstance(error, HeadraceError):
-        for row in (*rows, *_ROWS):
-            if isinstance(error, row.kind):
-                headers = row.headers(error)
-                if row.bare:
-                    return Response(None, row.status, {"Cache-Control": "no-store", **headers})
-                code = row.code or codes.get(error.code, error.code)
-                return envelope(row.status, code, row.message or str(error), headers, row.detail(error))
-    if isinstance(error, Unauthorized):
-        return envelope(401, "unauthorized", "unauthorized", {"WWW-Authenticate": "Bearer"})
-    if isinstance(error, Forbidden):
-        return envelope(403, "forbidden", str(error))
-    if isinstance(error, AnswerTooLarge):
-        return envelope(413, "payload_too_large", str(error), dict(error.headers))
-    if isinstance(error, HTTPException):
-        code = _HTTP_CODES.get(error.status_code, codes.get("bad_request", "bad_request"))
-        return envelope(error.status_code, code, str(error.detail).lower(), dict(error.headers or {}))
-    _log.error("request failed: method=%s error=%s", method, type(error).__name__, exc_info=error)
-    return envelope(500, "internal", "internal error")
-
-
-def may_have_written(error: Exception, method: str) -> bool:
-    """Returns whether a request with `method` that ended with `error` may have taken effect although it failed: for
-    OutcomeUnknown, and for StoreTimeout unless the method only reads; False for all other errors.
-    """
-    if isinstance(error, StoreTimeout):
-        return method not in SAFE_METHODS
-    return isinstance(error, OutcomeUnknown)
-
-
-def at_shutdown(method: str, rows: Sequence[Row] = (), codes: Codes = SAME) -> Response:
-    """Returns the response to a request that is broken off because the server stops: 503 with Retry-After or, if the
-    method may write, the one for an unknown outcome (408).
-    """
-    if method not in SAFE_METHODS:
-        return response_to(OutcomeUnknown(), method, rows, codes)
-    code = codes.get("stopping", "unavailable")
-    return envelope(503, code, "the server is shutting down", {"Retry-After": str(_RESTART_S)})
+    def __call__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        headers: dict[str, str] | None = None,
+        detail: Mapping[str, object] | None = None,
+    ) -> Response: ...
 
 
 def envelope(
@@ -150,12 +114,77 @@ def envelope(
     """Returns an error response with the body `{"error":{"code","message"}}` that no cache may store. A `detail` is added
     to the body.
     """
-    told: dict[str, object] = {"code": code, "message": message.encode(errors="replace").decode()}
-    body = orjson.dumps({"error": told if detail is None else {**told, "detail": detail}})
+    told: dict[str, object] = {"code": code, "message": message}
+    return refusal(status, {"error": told if detail is None else {**told, "detail": detail}}, headers)
+
+
+def refusal(status: int, document: Mapping[str, object], headers: dict[str, str] | None = None) -> Response:
+    """Returns an error response with a JSON document that no cache may store. Lone surrogates become `?`."""
+    try:
+        body = orjson.dumps(document)
+    except TypeError:  # text of the client that UTF-8 can't hold
+        body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
     return Response(body, status, {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store", **(headers or {})})
 
 
-def _store_failed(error: StoreError, method: str, rows: Sequence[Row], codes: Codes) -> Response:
+def response_to(
+    error: Exception, method: str, rows: Sequence[Row] = (), codes: Codes = SAME, shape: Envelope = envelope
+) -> Response:
+    """Returns the response to a request with `method` that ended with `error`. An error that no rule covers is logged and
+    gives a 500.
+
+    Args:
+        rows: the surface's own rules, which are tried first.
+        codes: what the surface calls the shared codes, where it differs.
+        shape: builds the response.
+    """
+    if isinstance(error, StoreError):
+        return _store_failed(error, method, rows, codes, shape)
+    if isinstance(error, HeadraceError):
+        for row in (*rows, *_ROWS):
+            if isinstance(error, row.kind):
+                headers = row.headers(error)
+                if row.bare:
+                    return Response(None, row.status, {"Cache-Control": "no-store", **headers})
+                code = row.code or codes.get(error.code, error.code)
+                return shape(row.status, code, row.message or str(error), headers, row.detail(error))
+    if isinstance(error, Unauthorized):
+        return shape(401, "unauthorized", "unauthorized", {"WWW-Authenticate": "Bearer"})
+    if isinstance(error, Forbidden):
+        return shape(403, "forbidden", str(error))
+    if isinstance(error, AnswerTooLarge):
+        return shape(413, "payload_too_large", str(error), dict(error.headers))
+    if isinstance(error, HTTPException):
+        code = _HTTP_CODES.get(error.status_code, codes.get("bad_request", "bad_request"))
+        return shape(error.status_code, code, str(error.detail).lower(), dict(error.headers or {}))
+    _log.error("request failed: method=%s error=%s", method, type(error).__name__, exc_info=error)
+    return shape(500, "internal", "internal error")
+
+
+def may_have_written(error: Exception, method: str) -> bool:
+    """Returns whether a request with `method` that ended with `error` may have taken effect although it failed: for
+    OutcomeUnknown, and for StoreTimeout unless the method only reads; False for all other errors.
+    """
+    if isinstance(error, StoreTimeout):
+        return method not in SAFE_METHODS
+    return isinstance(error, OutcomeUnknown)
+
+
+def at_shutdown(
+    method: str, rows: Sequence[Row] = (), codes: Codes = SAME, shape: Envelope = envelope
+) -> Response:
+    """Returns the response to a request that is broken off because the server stops: 503 with Retry-After or, if the
+    method may write, the one for an unknown outcome (408).
+    """
+    if method not in SAFE_METHODS:
+        return response_to(OutcomeUnknown(), method, rows, codes, shape)
+    code = codes.get("stopping", "unavailable")
+    return shape(503, code, "the server is shutting down", {"Retry-After": str(_RESTART_S)})
+
+
+def _store_failed(
+    error: StoreError, method: str, rows: Sequence[Row], codes: Codes, shape: Envelope
+) -> Response:
     _log.warning("store failed: method=%s error=%s detail=%s", method, type(error).__name__, error)
     late: HeadraceError | None = None
     if may_have_written(error, method):
@@ -165,9 +194,9 @@ def _store_failed(error: StoreError, method: str, rows: Sequence[Row], codes: Co
     if late is None and isinstance(error, StoreThrottled):
         late = Overloaded("the store is throttling", _RETRY_AFTER_S)
     if late is not None:
-        return response_to(late, method, rows, codes)
+        return response_to(late, method, rows, codes, shape)
     code = codes.get("unavailable", "unavailable")
-    return envelope(503, code, "a store is not available", {"Retry-After": str(_RETRY_AFTER_S)})
+    return shape(503, code, "a store is not available", {"Retry-After": str(_RETRY_AFTER_S)})
 
 
 _METRICS = {

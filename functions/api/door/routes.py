@@ -82,7 +82,7 @@ async def answer_unrouted(request: Request, error: Exception) -> Response:
     path.
     """
     surface: Surface = request.scope[SURFACE]
-    answer = surface.response_to(error, request.method)
+    answer = surface.response_to(error, request.method, request.scope)
     if answer.status_code == 405 and not isinstance(error, MethodNotAllowed):
         allowed = {
             method

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import hmac
 
 import pytest
@@ -44,6 +45,24 @@ def test_a_malformed_entry_refuses_to_start_and_never_shows_the_key(text: str) -
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Bearer wrong", "Basic key", "Bearer key ", "key"])
 def test_anything_but_a_known_key_is_refused(header: str | None) -> None:
+    with pytest.raises(Unauthorized):
+        access.parse("key").grant(header)
+
+
+def basic(text: str | bytes) -> str:
+    return "Basic " + base64.b64encode(text if isinstance(text, bytes) else text.encode()).decode()
+
+
+@pytest.mark.parametrize("text", ["any:key", "key:", "key", ":key", "a b:key"])
+def test_a_key_may_come_as_basic_since_clients_make_that_of_a_url(text: str) -> None:
+    assert access.parse("key").grant(basic(text)).key_id == access.parse("key").grant("Bearer key").key_id
+    assert Server(keys="key")("GET", "/v1/streams", {"authorization": basic(text)}).status == 200
+
+
+@pytest.mark.parametrize(
+    "header", [basic("key:wrong"), basic("wrong"), basic(""), basic(b"\xff:key"), "Basic a2V5=", "Basic k-y", "Basic"]
+)
+def test_a_basic_header_without_a_known_key_is_refused(header: str) -> None:
     with pytest.raises(Unauthorized):
         access.parse("key").grant(header)
 
