@@ -178,8 +178,9 @@ def _key_in(authorization: str) -> str:
         return authorization[len(SCHEME) :]
     if authorization[: len(_BASIC)].lower() != _BASIC:
         raise Unauthorized
+    encoded = authorization[len(_BASIC) :].strip()
     try:
-        user, _, password = base64.b64decode(authorization[len(_BASIC) :].strip(), validate=True).decode().partition(":")
+        user, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
     except ValueError:  # not base64, or not UTF-8
         raise Unauthorized from None
     return password or user

@@ -170,9 +170,7 @@ def may_have_written(error: Exception, method: str) -> bool:
     return isinstance(error, OutcomeUnknown)
 
 
-def at_shutdown(
-    method: str, rows: Sequence[Row] = (), codes: Codes = SAME, shape: Envelope = envelope
-) -> Response:
+def at_shutdown(method: str, rows: Sequence[Row] = (), codes: Codes = SAME, shape: Envelope = envelope) -> Response:
     """Returns the response to a request that is broken off because the server stops: 503 with Retry-After or, if the
     method may write, the one for an unknown outcome (408).
     """
@@ -182,9 +180,7 @@ def at_shutdown(
     return shape(503, code, "the server is shutting down", {"Retry-After": str(_RESTART_S)})
 
 
-def _store_failed(
-    error: StoreError, method: str, rows: Sequence[Row], codes: Codes, shape: Envelope
-) -> Response:
+def _store_failed(error: StoreError, method: str, rows: Sequence[Row], codes: Codes, shape: Envelope) -> Response:
     _log.warning("store failed: method=%s error=%s detail=%s", method, type(error).__name__, error)
     late: HeadraceError | None = None
     if may_have_written(error, method):

@@ -60,7 +60,7 @@ def test_a_key_may_come_as_basic_since_clients_make_that_of_a_url(text: str) -> 
 
 
 @pytest.mark.parametrize(
-    "header", [basic("key:wrong"), basic("wrong"), basic(""), basic(b"\xff:key"), "Basic a2V5=", "Basic k-y", "Basic"]
+    "header", [basic("key:wrong"), basic("wrong"), basic(""), basic(b"\xff:key"), "Basic k-y", "Basic"]
 )
 def test_a_basic_header_without_a_known_key_is_refused(header: str) -> None:
     with pytest.raises(Unauthorized):
