@@ -6,19 +6,18 @@ decided by `registry`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import msgspec
 
 from headrace.features.errors import RegistrationError
-from headrace.limits import CONTROL_CHARACTER, MAX_TTL_MS
+from headrace.features.pipeline.text import check_name, join, parse_duration, show
+from headrace.limits import MAX_TTL_MS
 
 MAX_NODES = 1000  # in one call
 MAX_FIELDS = 254  # of an event; the contract's § 10
 MAX_FEATURES = 1000  # of a table
-MAX_NAME_CHARS = 128  # the contract's § 10
 MAX_OPS = 256  # of a derivation
 MAX_KEYS = 16  # columns of a table's key
 MAX_LANES = 32
@@ -26,11 +25,8 @@ DEFAULT_DEDUPE_WINDOW_MS = 86_400_000  # the contract's § 2: 24 h
 
 FIELD_TYPES = ("str", "i64", "f64", "bool", "bytes", "datetime", "json")
 TEXT_TYPES = frozenset({"str", "bytes", "datetime"})
-"""Types whose values are strings: `bytes` in base64, `datetime` in RFC 3339."""
+"""Types whose values are strings: `bytes` in an encoding of the client's, `datetime` in RFC 3339."""
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_DURATION = re.compile(r"(\d{1,15})(ms|s|m|h|d)", re.ASCII)
-_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _EVENT_TIME = {
     "event_time": "unknown_field_event_time_v0",
     "event_time_ms": "unknown_field_event_time_v0",
@@ -46,6 +42,20 @@ _REMOVED_OPS = {
 }
 EVENT_TIME_FIELDS = frozenset({"event_time", "event_time_ms"})
 """Names that no field of an event can have: events have the time of their arrival."""
+
+
+OP_PARAMETERS = {
+    "filter": "expr",
+    "select": "fields",
+    "drop": "fields",
+    "rename": "mapping",
+    "with_columns": "exprs",
+    "map": "exprs",
+    "cast": "type_map",
+    "fillna": "defaults",
+}
+"""The one parameter of each stateless operator."""
+_SCALARS = (str, int, float, bool, type(None))
 
 
 class EventNode(msgspec.Struct, frozen=True, tag_field="kind", tag="event", omit_defaults=True):
@@ -83,7 +93,6 @@ class Derivation(msgspec.Struct, frozen=True, tag_field="kind", tag="derivation"
         ops: the operators as flat documents; the last one of a table is `group_by`.
         primary_key: the columns of a table's key; none for one global row.
         backfill: whether a new table starts from the history.
-        schema: what the client says that a derived event has. It is not trusted: the types are inferred.
     """
 
     name: str
@@ -92,7 +101,6 @@ class Derivation(msgspec.Struct, frozen=True, tag_field="kind", tag="derivation"
     ops: tuple[dict[str, Any], ...]
     primary_key: tuple[str, ...] = ()
     backfill: bool = False
-    schema: dict[str, Any] | None = None
 
 
 Node = EventNode | Derivation
@@ -133,52 +141,11 @@ def parse_list(documents: Sequence[Any], registered: Mapping[str, Node]) -> list
     return nodes
 
 
-def parse_duration(value: Any) -> int | None:
-    """Parses a duration such as `500ms`, `30s`, `5m`, `1h` or `30d`, and returns milliseconds; None if the value is none,
-    or is zero or above a century.
-    """
-    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        return None
-    millis = int(match[1]) * _UNIT_MS[match[2]]
-    return millis if 0 < millis <= MAX_TTL_MS else None
-
-
-def check_name(name: Any, path: str, what: str) -> str:
-    """Returns the name of a node, field or feature.
-
-    Raises:
-        RegistrationError: it is no identifier, too long or reserved.
-    """
-    if not isinstance(name, str):
-        _refuse(path, f"the name of {what} must be a string, not {show(name)}")
-    if not _IDENTIFIER.fullmatch(name):
-        _refuse(path, f"{show(name)} is no name for {what}: use letters, digits and _, and no digit first")
-    if len(name) > MAX_NAME_CHARS:
-        _refuse(path, f"{show(name)} is too long a name for {what}: limit={MAX_NAME_CHARS} characters")
-    if name.startswith("_beava_"):
-        _refuse(path, f"{name!r} is no name for {what}: names that begin with _beava_ are reserved")
-    return name
-
-
-def show(value: Any) -> str:
-    """Formats a JSON value for a message: at most 60 characters, without control characters."""
-    if isinstance(value, (dict, list)):
-        text = f"an {'object' if isinstance(value, dict) else 'array'}" if value else "{}" if value == {} else "[]"
-    elif value is None or isinstance(value, bool):
-        text = {None: "null", True: "true", False: "false"}[value]
-    elif isinstance(value, int) and abs(value) >= 1 << 200:
-        text = "an integer of many digits"  # Python refuses to format more than 4,300 digits
-    else:
-        text = repr(value) if not isinstance(value, str) else f"'{CONTROL_CHARACTER.sub('?', value[:80])}'"
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _parse_node(document: Any, path: str, registered: Mapping[str, Node]) -> Node:
     if not isinstance(document, dict):
         _refuse(path, f"a node must be an object, not {show(document)}")
     name = document.get("name")
-    inner = f"{path}.{name}" if isinstance(name, str) and _IDENTIFIER.fullmatch(name) else path
+    inner = join(path, name)
     kind = document.get("kind")
     if kind not in ("event", "derivation") or not isinstance(kind, str):
         reason = (
@@ -244,7 +211,7 @@ def _parse_schema(schema: Any, path: str) -> tuple[dict[str, str], tuple[str, ..
     if len(fields) > MAX_FIELDS:
         _refuse(f"{path}.fields", f"{len(fields)} fields are too many: limit={MAX_FIELDS}")
     for name, wire_type in fields.items():
-        place = f"{path}.fields.{name}" if _IDENTIFIER.fullmatch(name) else f"{path}.fields"
+        place = join(f"{path}.fields", name)
         check_name(name, place, "a field")
         if name in EVENT_TIME_FIELDS:
             reason = f"{name} is not supported: events have the time of their arrival. Use another name"
@@ -278,11 +245,12 @@ def _parse_derivation(document: dict[str, Any], path: str) -> Derivation:
         _refuse(f"{path}.upstreams[0]", f"an upstream must be the name of a node, not {show(upstreams[0])}")
     ops = _parse_ops(document.get("ops"), kind, f"{path}.ops")
     backfill = _read_flag(False if document.get("backfill") is None else document["backfill"], f"{path}.backfill")
-    schema = document.get("schema")
     if kind == "event":
+        # Clients send wrong types in it (the contract's § 8), so it must be there, and is not used: types are inferred.
+        schema = document.get("schema")
         if not isinstance(schema, dict):
             _refuse(f"{path}.schema", f"a derived event needs the object `schema`, not {show(schema)}")
-        return Derivation(document["name"], kind, (upstreams[0],), ops, backfill=backfill, schema=schema)
+        return Derivation(document["name"], kind, (upstreams[0],), ops, backfill=backfill)
     keys = document.get("table_primary_key")
     if not isinstance(keys, list):
         reason = f"a table needs the list `table_primary_key` ([] for one global row), not {show(keys)}"
@@ -312,9 +280,11 @@ def _parse_ops(documents: Any, output_kind: str, path: str) -> tuple[dict[str, A
             where = "only tables can aggregate" if output_kind != "table" else "it must be the last operator"
             _refuse(f"{here}.op", f"group_by can't be here: {where}")
         params = document.get("params")
-        flat = {**params, **document} if isinstance(params, dict) else dict(document)
-        flat.pop("params", None)
-        ops.append(_parse_group_by(flat, here) if op == "group_by" else flat)
+        flat = {**params, **document} if isinstance(params, dict) else document
+        if op == "group_by":
+            ops.append(_parse_group_by(flat, here))
+        else:
+            ops.append({key: flat[key] for key in ("op", OP_PARAMETERS.get(op, "op")) if key in flat})
     if output_kind == "table" and (not ops or ops[-1]["op"] != "group_by"):
         _refuse(path, "a table must end with the operator group_by")
     return tuple(ops)
@@ -334,13 +304,18 @@ def _parse_group_by(document: dict[str, Any], path: str) -> dict[str, Any]:
         _refuse(f"{path}.agg", f"{len(agg)} features are too many: limit={MAX_FEATURES}")
     parsed = {}
     for name, spec in agg.items():
-        here = f"{path}.agg.{name}" if _IDENTIFIER.fullmatch(name) else f"{path}.agg"
+        here = join(f"{path}.agg", name)
         check_name(name, here, "a feature")
         if not isinstance(spec, dict) or not isinstance(spec.get("op"), str):
             _refuse(here, f"an aggregation must be an object with the name `op`, not {show(spec)}")
         params = spec.get("params")
         if params is not None and not isinstance(params, dict):
             _refuse(f"{here}.params", f"params must be an object, not {show(params)}")
+        for key, value in (params or {}).items():
+            if not all(isinstance(item, _SCALARS) for item in (value if isinstance(value, list) else [value])):
+                _refuse(
+                    join(f"{here}.params", key), f"a parameter must be a value or a list of values, not {show(value)}"
+                )
         parsed[name] = {"op": spec["op"], "params": dict(params or {})}
     return {"op": "group_by", "keys": list(keys), "agg": parsed}
 
