@@ -81,9 +81,12 @@ class FeatureSet:
     """
 
     def __init__(self, specs: Sequence[FeatureSpec]) -> None:
-        self._specs = tuple(specs)
-        self._operators: list[Operator] = [CATALOGUE[spec.op](spec.params) for spec in specs]
-        self._index = {spec.name: index for index, spec in enumerate(specs)}
+        unique = {spec.id: spec for spec in specs}
+        self._specs = tuple(unique.values())
+        """One for each id: features that differ in nothing but their names share a cell."""
+        places = {key: index for index, key in enumerate(unique)}
+        self._index = {spec.name: places[spec.id] for spec in specs}
+        self._operators: list[Operator] = [CATALOGUE[spec.op](spec.params) for spec in self._specs]
         self._windows = sorted({operator.window for operator in self._operators if operator.window})
         self._members = [
             [index for index, operator in enumerate(self._operators) if operator.window == window]
@@ -94,7 +97,7 @@ class FeatureSet:
         self._points: list[tuple[int, int]] = []
         self._groups = self._group()
         axes = len(self._windows) * (LIST_BYTES + (BUCKETS + 1) * NUMBER_BYTES)
-        ids = sum(LIST_BYTES + len(spec.id.encode()) for spec in specs)
+        ids = sum(LIST_BYTES + len(spec.id.encode()) for spec in self._specs)
         cells = sum(operator.max_bytes for operator in self._operators)
         self.max_bytes = 3 * LIST_BYTES + 2 * NUMBER_BYTES + axes + ids + cells
         memories = [operator.memory_ms for operator in self._operators]

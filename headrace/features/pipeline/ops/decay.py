@@ -57,13 +57,16 @@ class EwVar(_Decay):
 
     def fold(self, cell: Cell, value: Any, stamp_ms: int, lane: int, offset: int) -> None:
         if not cell:
-            cell += (float(value), 0.0, float(value), stamp_ms)
+            cell += (float(value), 0.0, 0.0, stamp_ms)
             return
         mean, variance, _, then = cell
         keep = 0.5 ** ((stamp_ms - then) / self.half_life_ms)
         delta = value - mean
-        mean += (1 - keep) * delta
-        cell[:] = (mean, keep * variance + (1 - keep) * delta * (value - mean), float(value), stamp_ms)
+        # x - m' is (1 - a) d: the difference itself would leave no digits after a long pause.
+        cell[0] = mean + (1 - keep) * delta
+        cell[1] = keep * (variance + (1 - keep) * delta * delta)
+        cell[2] = keep * delta
+        cell[3] = stamp_ms
 
     def read(self, cell: Cell, view: View) -> Any:
         return cell[1] if cell else None
@@ -77,7 +80,7 @@ class EwZScore(EwVar):
     def read(self, cell: Cell, view: View) -> Any:
         if not cell or not cell[1] > 0:
             return None
-        return (cell[2] - cell[0]) / math.sqrt(cell[1])
+        return cell[2] / math.sqrt(cell[1])
 
 
 class DecayedSum(_Decay):
