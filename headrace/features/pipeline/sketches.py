@@ -25,7 +25,7 @@ SPARSE_REGISTERS = 1024
 # DDSketch
 ALPHA = 0.01
 LOG_GAMMA = math.log((1 + ALPHA) / (1 - ALPHA))
-ORIGIN = 1 << 16
+ORIGIN = 40_000
 """What separates the keys of positive and negative bins; |log_gamma x| is below 37,300 for every float."""
 MAX_EXPONENT = 709.78  # exp() overflows above
 

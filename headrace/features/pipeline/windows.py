@@ -24,6 +24,8 @@ Cell = list[Any]
 
 NUMBER_BYTES = 9
 """The most bytes that msgpack takes for a number."""
+COUNT_BYTES = 5
+"""The most bytes that msgpack takes for a number below 2^32."""
 LIST_BYTES = 5
 """The most bytes that msgpack takes for the head of a list, a map or a string."""
 TEXT_BYTES = 1024
@@ -113,6 +115,11 @@ class Operator:
     def memory_ms(self) -> int | None:
         """The ms after an event from which on it can't matter; None: never."""
         return self.window.length_ms if self.window and not self.remembers else None
+
+    @property
+    def bucket_bytes(self) -> int:
+        """The most bytes of a bucket's number: those of more than a second stay below 2^32 until the year 2109."""
+        return COUNT_BYTES if self.window is None or self.window.width_ms >= 1024 else NUMBER_BYTES
 
     @property
     def buckets(self) -> int:

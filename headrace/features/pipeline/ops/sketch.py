@@ -19,6 +19,7 @@ from headrace.features.pipeline.sketches import (
     quantile_of_bins,
 )
 from headrace.features.pipeline.windows import (
+    COUNT_BYTES,
     LIST_BYTES,
     NUMBER_BYTES,
     Cell,
@@ -84,8 +85,8 @@ class NUnique(Operator):
 
     @property
     def max_bytes(self) -> int:
-        sketches = self.buckets * (NUMBER_BYTES + LIST_BYTES + REGISTERS)
-        return 3 * LIST_BYTES + max(EXACT_DISTINCT * 2 * NUMBER_BYTES, sketches)
+        sketches = self.buckets * (self.bucket_bytes + LIST_BYTES + REGISTERS)
+        return 3 * LIST_BYTES + max(EXACT_DISTINCT * (NUMBER_BYTES + self.bucket_bytes), sketches)
 
 
 class Quantile(Columns):
@@ -142,8 +143,8 @@ class Quantile(Columns):
 
     @property
     def max_bytes(self) -> int:
-        bucket = max(EXACT_VALUES * NUMBER_BYTES, self.most_bins * (LIST_BYTES + NUMBER_BYTES))
-        return 3 * LIST_BYTES + self.buckets * (bucket + LIST_BYTES + NUMBER_BYTES)
+        bucket = max(EXACT_VALUES * NUMBER_BYTES, self.most_bins * 2 * COUNT_BYTES)
+        return 3 * LIST_BYTES + self.buckets * (bucket + LIST_BYTES + 1)
 
 
 def _bins(values: list[float], level: int) -> dict[int, int]:
@@ -207,8 +208,13 @@ class TopK(Operator):
     @property
     def max_bytes(self) -> int:
         texts = 0 if self.value_bytes == NUMBER_BYTES else TEXT_BUDGET
-        entry = LIST_BYTES + NUMBER_BYTES * (2 + 2 * self.buckets)
-        return 3 * LIST_BYTES + EXACT_DISTINCT * entry + texts
+        return 3 * LIST_BYTES + EXACT_DISTINCT * _entry_bytes(self) + texts
+
+
+def _entry_bytes(operator: Operator) -> int:
+    """Returns the most bytes of one entry of a tally: head, key, total, and a pair for each bucket."""
+    pair = operator.bucket_bytes + COUNT_BYTES
+    return LIST_BYTES + NUMBER_BYTES + COUNT_BYTES + operator.buckets * pair
 
 
 def _text_bytes(value: Any) -> int:
@@ -251,7 +257,7 @@ class Entropy(Operator):
 
     @property
     def max_bytes(self) -> int:
-        return 2 * LIST_BYTES + EXACT_DISTINCT * (LIST_BYTES + NUMBER_BYTES * (2 + 2 * self.buckets))
+        return 2 * LIST_BYTES + EXACT_DISTINCT * _entry_bytes(self)
 
 
 class BloomMember(Operator):

@@ -13,37 +13,8 @@ OUTLIER_BASELINE = 5
 """Values that come before the first one that can be an outlier."""
 
 
-class DeltaFromPrev(Operator):
-    """The newest value less the one before; between integers it saturates at 64 bits. Null below two values."""
-
-    result = "delta"
-
-    __slots__ = ()
-
-    def new(self) -> Cell:
-        return [None, None]
-
-    def fold(self, cell: Cell, value: Any, stamp_ms: int, lane: int, offset: int) -> None:
-        cell[0] = cell[1]
-        cell[1] = value
-
-    def read(self, cell: Cell, view: View) -> Any:
-        before, newest = cell
-        if before is None:
-            return None
-        change = newest - before
-        return change if change.__class__ is float else max(-I64_MAX - 1, min(I64_MAX, change))
-
-    @property
-    def max_bytes(self) -> int:
-        return LIST_BYTES + 2 * NUMBER_BYTES
-
-
-class RateOfChange(Operator):
-    """The change per ms between the newest two values that are in the window; null if they have one stamp.
-
-    It needs no buckets: only the newest two events matter, whichever the window.
-    """
+class _Steps(Operator):
+    """The newest two values with their stamps. It needs no buckets: older events don't matter, whichever the window."""
 
     windowed = True
 
@@ -58,15 +29,39 @@ class RateOfChange(Operator):
         cell[2] = value
         cell[3] = stamp_ms
 
-    def read(self, cell: Cell, view: View) -> Any:
-        before, then, newest, stamp = cell
-        if then is None or then == stamp or (self.window and then // self.window.width_ms < view.floor):
-            return None
-        return (newest - before) / (stamp - then)
+    def are_two(self, cell: Cell, view: View) -> bool:
+        """Returns whether there are two values, both in the window."""
+        then = cell[1]
+        return then is not None and (self.window is None or then // self.window.width_ms >= view.floor)
 
     @property
     def max_bytes(self) -> int:
         return LIST_BYTES + 4 * NUMBER_BYTES
+
+
+class DeltaFromPrev(_Steps):
+    """The newest value less the one before; between integers it saturates at 64 bits. Null below two values."""
+
+    result = "delta"
+
+    __slots__ = ()
+
+    def read(self, cell: Cell, view: View) -> Any:
+        if not self.are_two(cell, view):
+            return None
+        change = cell[2] - cell[0]
+        return change if change.__class__ is float else max(-I64_MAX - 1, min(I64_MAX, change))
+
+
+class RateOfChange(_Steps):
+    """The change per ms between the newest two values; null if they have one stamp."""
+
+    __slots__ = ()
+
+    def read(self, cell: Cell, view: View) -> Any:
+        if not self.are_two(cell, view) or cell[1] == cell[3]:
+            return None
+        return (cell[2] - cell[0]) / (cell[3] - cell[1])
 
 
 class InterArrivalStats(Columns):
@@ -130,47 +125,53 @@ class BurstCount(Columns):
 class Trend(Columns):
     """The slope per ms of the least-squares line through (stamp, value); null below two stamps.
 
-    Stamps are counted from the feature's first one: squares of epoch ms would leave a float no digits. A bucket holds
-    the count, both means and both co-moments.
+    A bucket holds the count, the first stamp, both means and both co-moments. Its times count from its first stamp: squares
+    of epoch ms would leave a float no digits.
     """
 
-    empty = (0, 0.0, 0.0, 0.0, 0.0)
-    extra = (None, None, None)  # the first stamp; the newest value and its stamp, counted from the first
+    empty = (0, 0, 0.0, 0.0, 0.0, 0.0)
+    extra = (None, None)  # the newest value and its stamp
 
     __slots__ = ()
 
     def fold(self, cell: Cell, value: Any, stamp_ms: int, lane: int, offset: int) -> None:
-        counts, times, values, squares, products, origin, _, _ = cell
-        if origin is None:
-            origin = cell[5] = stamp_ms
-        time = stamp_ms - origin
+        counts, origins, times, values, squares, products, _, _ = cell
         count = counts[-1] = counts[-1] + 1
+        if count == 1:
+            origins[-1] = stamp_ms
+        time = stamp_ms - origins[-1]
         ahead = time - times[-1]
         mean_time = times[-1] = times[-1] + ahead / count
         mean = values[-1] = values[-1] + (value - values[-1]) / count
         squares[-1] += ahead * (time - mean_time)
         products[-1] += ahead * (value - mean)
         cell[6] = value
-        cell[7] = time
+        cell[7] = stamp_ms
 
     def read(self, cell: Cell, view: View) -> Any:
         line = self._fit(cell, view.start)
         return line[0] if line else None
 
     def _fit(self, cell: Cell, start: int) -> tuple[float, float, float] | None:
-        """Returns slope, mean time and mean value, or None."""
-        total, time, value, square, product = 0, 0.0, 0.0, 0.0, 0.0
-        for count, b_time, b_value, b_square, b_product in zip(*(column[start:] for column in cell[:5]), strict=True):
+        """Returns the slope, and how far the newest point is above the means of stamps and values; or None."""
+        total, origin, time, mean, square, product = 0, 0, 0.0, 0.0, 0.0, 0.0
+        for count, first, b_time, b_mean, b_square, b_product in zip(
+            *(column[start:] for column in cell[:6]), strict=True
+        ):
             if not count:
                 continue
-            ahead, above = b_time - time, b_value - value
+            if not total:
+                origin = first
+            ahead, above = first - origin + b_time - time, b_mean - mean
             share = count / (total + count)
             square += b_square + ahead * ahead * total * share
             product += b_product + ahead * above * total * share
             time += ahead * share
-            value += above * share
+            mean += above * share
             total += count
-        return (product / square, time, value) if total > 1 and square > 0 else None
+        if total < 2 or not square > 0:
+            return None
+        return product / square, cell[7] - origin - time, cell[6] - mean
 
 
 class TrendResidual(Trend):
@@ -182,8 +183,8 @@ class TrendResidual(Trend):
         line = self._fit(cell, view.start)
         if not line:
             return None
-        slope, time, value = line
-        return cell[6] - (value + slope * (cell[7] - time))
+        slope, ahead, above = line
+        return above - slope * ahead
 
 
 class OutlierCount(Columns):
