@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from headrace.errors import Conflict, InvalidRequest, NotFound
+
+UNPRINTABLE = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff]")
+"""Control characters, and halves of surrogate pairs, which JSON can escape and UTF-8 can't encode."""
+_MAX_REASON_CHARS = 1000  # reasons show what clients sent
 
 
 class OperatorError(Exception):
@@ -29,9 +34,9 @@ class _Coded(InvalidRequest):
     code: str  # type: ignore[misc]  # each instance has its own
 
     def __init__(self, code: str, reason: str) -> None:
-        super().__init__(reason)
         self.code = code
-        self.reason = reason
+        self.reason = UNPRINTABLE.sub("?", reason[:_MAX_REASON_CHARS])
+        super().__init__(self.reason)
 
 
 class RegistrationError(_Coded):

@@ -172,7 +172,14 @@ def _with_columns(op: dict[str, Any], columns: Columns, sources: Collection[str]
             texts = texts.union(*(columns[field].texts for field in expression.fields))
         added[name] = Column(expression.type, None, texts)
         computed.append((name, expression.evaluate))
-    return lambda row: {**row, **{name: evaluate(row) for name, evaluate in computed}}, {**columns, **added}
+
+    def add(row: Row) -> Row:
+        wider = dict(row)
+        for name, evaluate in computed:
+            wider[name] = evaluate(row)
+        return wider
+
+    return add, {**columns, **added}
 
 
 def _cast(op: dict[str, Any], columns: Columns, _: Collection[str], path: str) -> _Compiled:

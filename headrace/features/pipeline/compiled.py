@@ -11,6 +11,7 @@ import orjson
 from headrace.features.errors import EventRefused
 from headrace.features.pipeline.chain import MAX_TEXT_BYTES, conform
 from headrace.features.pipeline.nodes import EVENT_TIME_FIELDS, Derivation, EventNode
+from headrace.features.pipeline.scalar import MAX_I64, MIN_I64
 from headrace.features.pipeline.tables import Table, TableState, aggregate, derive, open_event
 from headrace.features.pipeline.text import is_clean, show
 from headrace.instants import is_date_time
@@ -38,6 +39,7 @@ class PipelineDocument(msgspec.Struct, frozen=True):
 class _Field(NamedTuple):
     name: str
     kind: str
+    exact: Any  # the class that most of its values have, which are checked without a call
     is_optional: bool
     is_kept: bool  # operators keep its values, so their length is limited
 
@@ -59,7 +61,8 @@ class Pipeline:
         optional = frozenset(self.event.optional)
         self._names = frozenset(self.event.fields)
         self._fields = [
-            _Field(name, kind, name in optional, name in kept) for name, kind in self.event.fields.items()
+            _Field(name, kind, _EXACT.get(kind), name in optional, name in kept)
+            for name, kind in self.event.fields.items()
         ]
 
     def check(self, data: Any) -> dict[str, Any]:
@@ -74,29 +77,26 @@ class Pipeline:
         if data.keys() != self._names and not data.keys() <= self._names:
             self._refuse_unknown(data)
         row: dict[str, Any] = {}
-        for name, kind, is_optional, is_kept in self._fields:
+        for name, kind, exact, is_optional, is_kept in self._fields:
             value = data.get(name)
             if value is None:
                 if not is_optional:
                     what = "is null" if name in data else "is missing"
                     raise EventRefused("invalid_event", f"field '{name}' {what}, and is not optional")
-            elif value.__class__ is str:
-                if kind not in _TEXT_OR_JSON or (kind == "datetime" and not is_date_time(value)):
-                    _refuse_type(name, kind, value)
+            elif value.__class__ is not exact:
+                value = _conform(name, kind, value, is_kept)
+            elif exact is str:
                 if not value.isprintable() and not is_clean(value):
                     _refuse_control(name)
                 if is_kept and len(value) > _SURELY_SHORT:
                     _check_length(name, len(value.encode()))
-            elif kind == "f64" and value.__class__ is float:
-                if not math.isfinite(value):
+                if kind == "datetime" and not is_date_time(value):
                     _refuse_type(name, kind, value)
-            elif kind == "json":
-                _check_json(name, value, is_kept)
-            else:
-                checked = conform(value, kind)
-                if checked is None:
+            elif exact is float:
+                if not -_INFINITY < value < _INFINITY:
                     _refuse_type(name, kind, value)
-                value = checked
+            elif exact is int and not MIN_I64 <= value <= MAX_I64:
+                _refuse_type(name, kind, value)
             row[name] = value
         return row
 
@@ -111,7 +111,8 @@ class Pipeline:
         raise EventRefused("unknown_field_v0", reason)
 
 
-_TEXT_OR_JSON = frozenset({"str", "bytes", "datetime", "json"})
+_EXACT = {"str": str, "bytes": str, "datetime": str, "f64": float, "i64": int, "bool": bool}
+_INFINITY = math.inf
 _SURELY_SHORT = MAX_TEXT_BYTES // 4  # characters; UTF-8 has at most 4 bytes for each
 
 
@@ -130,6 +131,19 @@ def compile_pipeline(document: PipelineDocument) -> Pipeline:
         else:
             streams[node.name] = derive(node, upstream, node.name)
     return Pipeline(document, tables)
+
+
+def _conform(name: str, kind: str, value: Any, is_kept: bool) -> Any:
+    """Returns a value as one of its field's type: a whole float for an i64, an integer for an f64, any for json."""
+    if kind == "json":
+        _check_json(name, value, is_kept)
+        return value
+    if value.__class__ is str and not is_clean(value):
+        _refuse_control(name)
+    checked = conform(value, kind)
+    if checked is None:
+        _refuse_type(name, kind, value)
+    return checked
 
 
 def _check_json(name: str, value: Any, is_kept: bool) -> None:

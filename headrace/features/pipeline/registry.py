@@ -18,6 +18,7 @@ from headrace.features.pipeline.compiled import PipelineDocument
 from headrace.features.pipeline.diff import Change, derivation_change, event_change, is_same, kind_change, new_node
 from headrace.features.pipeline.nodes import Derivation, EventNode, Node, parse_list
 from headrace.features.pipeline.tables import Stream, TableState, aggregate, derive, open_event
+from headrace.features.pipeline.text import show
 
 MAX_REGISTERED = 10_000  # nodes of a namespace: each registration reads and writes the registry as a whole
 
@@ -223,7 +224,9 @@ def _check_upstreams(parsed: Sequence[Node], registered: Mapping[str, Node], mer
             )
         upstream = node.upstreams[0]
         if upstream not in declared or upstream == node.name:
-            reason = f"upstream '{upstream[:128]}' is not declared before '{node.name}' in this call, and is not registered"
+            reason = (
+                f"upstream {show(upstream)} is not declared before '{node.name}' in this call, and is not registered"
+            )
             _refuse(
                 f"{path}.upstreams[0]", reason if upstream != node.name else f"'{upstream}' can't be its own upstream"
             )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from headrace.features.errors import RegistrationError
-from headrace.limits import CONTROL_CHARACTER, MAX_TTL_MS
+from headrace.features.errors import UNPRINTABLE, RegistrationError
+from headrace.limits import MAX_TTL_MS
 
 MAX_NAME_CHARS = 128  # the contract's § 10
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _DURATION = re.compile(r"(\d{1,15})(ms|s|m|h|d)", re.ASCII)
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a pair, which JSON can escape and UTF-8 can't encode
 
 
 def parse_duration(value: Any) -> int | None:
@@ -67,7 +66,7 @@ def is_clean(text: str) -> bool:
     """Returns whether a string has no control characters and can be encoded as UTF-8."""
     if text.isprintable():  # the fast case: true of most strings, and of none that is refused
         return True
-    return not CONTROL_CHARACTER.search(text) and not _SURROGATE.search(text)
+    return not UNPRINTABLE.search(text)
 
 
 def show(value: Any) -> str:
@@ -79,5 +78,5 @@ def show(value: Any) -> str:
     elif isinstance(value, int) and abs(value) >= 1 << 200:
         text = "an integer of many digits"  # Python refuses to format more than 4,300 digits
     else:
-        text = repr(value) if not isinstance(value, str) else f"'{CONTROL_CHARACTER.sub('?', value[:80])}'"
+        text = repr(value) if not isinstance(value, str) else f"'{UNPRINTABLE.sub('?', value[:80])}'"
     return text if len(text) <= 60 else text[:57] + "..."
