@@ -27,7 +27,7 @@ _SENDERS = Threads(
 )  # a thousand messages in a sixth of a second, if a call takes 10 ms; clients keep 10 connections
 
 SealerVerb = Literal["seal", "trim", "purge", "overdue", "sweep", "audit", "orphans"]
-IndexerVerb = Literal["look", "rebuild", "tick", "audit", "orphans"]
+IndexerVerb = Literal["look", "rebuild", "tick", "audit", "orphans", "request"]
 RelayVerb = Literal["visit", "created", "sweep", "audit"]
 
 
@@ -43,6 +43,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
             those who may want to follow it.
         followers: the keys of the followers to visit; without them, all of the log.
         due_ms: the time that a follower's row names for the visit that this message asks for; 0 for any other message.
+        job_id: the requested job to start.
         turn: number of a message that goes on with unfinished or failed work; 0 for any other.
         version: of this form; a message of a newer release is not run, and comes again.
     """
@@ -57,6 +58,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     followers: tuple[str, ...] = ()
     due_ms: int = 0
     turn: int = 0
+    job_id: str = ""
     version: int = 1
 
 

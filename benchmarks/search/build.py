@@ -50,7 +50,7 @@ class _ChildRuns:
         self._root = root
         self.spent: list[Spent] = []
 
-    def start(self, job_id: str) -> str:
+    def start(self, job_id: str, *, requested: bool = False) -> str:  # noqa: ARG002 - as the port has it
         """Runs the job."""
         self.spent.append(
             spend([sys.executable, "-m", "benchmarks.search.job", str(self._root), keys.job_input(job_id)])

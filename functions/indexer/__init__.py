@@ -5,6 +5,7 @@ context      what the verbs need: stores, settings, clock
 policy       pure: what is due for a log, the tasks that follow, when to look again
 look         verbs: look (notes that a log waits) and audit (finds logs that every event missed)
 start        verb: gathers the work of many logs and starts one job run for it
+requests     verb: starts a job that a surface asked for
 runs         port: job runs on EMR Serverless; the input and result objects of a job
 follow       verb: asks for the state of job runs, publishes their results, and frees their places
 retire       verbs: remove runs that no reader can use and objects that nothing names; rebuild a log's runs

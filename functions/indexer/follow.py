@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from functions.indexer import policy
+from functions.indexer import policy, requests
 from functions.indexer.context import Context
 from functions.indexer.look import is_over, wake
 from functions.indexer.retire import remove_run, retire_over
@@ -98,7 +98,7 @@ def follow(context: Context) -> Followed:
     """
     done = Followed()
     trouble: StoreError | None = None
-    for number in range(max(1, context.limits.jobs)):
+    for number in (*range(max(1, context.limits.jobs)), requests.PLACE):
         try:
             place = context.jobs.place(number)
             if place is not None:
@@ -112,17 +112,22 @@ def follow(context: Context) -> Followed:
 
 def _follow(context: Context, place: Place) -> Followed:
     age_ms = context.now_ms() - place.since_ms
+    is_requested = place.number == requests.PLACE
     if place.phase == "planning":
         if age_ms >= PLANNING_MS:
             _abandon(context, place)
         return Followed()
     if place.phase == "starting":
         if age_ms >= STARTING_MS:
-            launch(context, place)
+            (requests.launch if is_requested else launch)(context, place)
         return Followed()
     outcome = context.runs.outcome(place.run_id)
-    if outcome == "running" and age_ms < GIVE_UP_MS:
-        return Followed(ages_ms=(age_ms,))
+    if outcome == "running" and age_ms < (requests.GIVE_UP_MS if is_requested else GIVE_UP_MS):
+        return Followed() if is_requested else Followed(ages_ms=(age_ms,))
+    if is_requested:
+        requests.settle(context, place, outcome)
+        context.jobs.release(place)
+        return Followed(jobs=1, jobs_failed=int(outcome != "succeeded"))
     found = _settle(context, place, outcome)
     context.jobs.release(place)
     return found._replace(jobs_failed=int(outcome != "succeeded"), took_ms=(age_ms,))

@@ -1,6 +1,6 @@
 """The Lambda entry of the indexer: which verbs an event asks for, and which metrics each writes.
 
-Queue: a message is an S3 notification of a created object, which names a log; or one verb. Looks run before anything is
+Queue: a message is an S3 notification of a created object, which names a log or a requested job; or one verb. Looks run before anything is
 started.
 
 Job-state events and the schedule run the verbs follow and start. The rest is in `functions/worker.py`.
@@ -17,6 +17,7 @@ from urllib.parse import unquote_plus
 from functions.indexer.context import Context, open_context
 from functions.indexer.follow import follow
 from functions.indexer.look import audit, look
+from functions.indexer.requests import remind, request
 from functions.indexer.retire import rebuild, remove_generations, sweep_orphans
 from functions.indexer.start import start
 from functions.metrics import IndexerMetric
@@ -73,7 +74,11 @@ class Indexer(Worker[Context]):
             case "orphans":
                 meter.add(IndexerMetric.OrphansRemoved, sweep_orphans(context, message.log_id))
                 meter.add(IndexerMetric.GenerationsRemoved, remove_generations(context, message.log_id))
+            case "request":
+                meter.add(IndexerMetric.JobsStarted, int(request(context, message.job_id)))
             case "audit":
+                if not message.surface:
+                    remind(context)
                 audited = audit(context, message)
                 meter.add(IndexerMetric.LogsWaiting, sum(audited.found))
                 self._note_failures(audited.failed)
@@ -124,8 +129,8 @@ class Indexer(Worker[Context]):
 
 
 def messages(body: str) -> Iterator[Message]:
-    """Yields the messages in the body of a queue message: one verb, or a look at each log of which a manifest was
-    created.
+    """Yields the messages in the body of a queue message: one verb; or a look at each log of which a manifest was
+    created, and a start of each job that was requested.
 
     Raises:
         ValueError, HeadraceError: the body is neither, or of a newer release.
@@ -137,9 +142,12 @@ def messages(body: str) -> Iterator[Message]:
     if said.get("Event") == "s3:TestEvent":  # S3 sends one when the notification is set
         return
     for record in said["Records"]:
-        log_id = published_log(unquote_plus(record["s3"]["object"]["key"]))
+        key = unquote_plus(record["s3"]["object"]["key"])
+        log_id, job_id = published_log(key), keys.requested_job(key)
         if log_id is not None:
             yield Message("look", log_id)
+        elif job_id is not None:
+            yield Message("request", job_id=job_id)
 
 
 def published_log(key: str) -> str | None:

@@ -22,6 +22,7 @@ from headrace.objects import ObjectMissing, Objects, keys, packed
 from headrace.settings import Settings
 
 TIMEOUT_MINUTES = 60  # then EMR Serverless ends the run
+REQUESTED_TIMEOUT_MINUTES = 12 * 60  # a fold reads the whole log
 _PYTHON = "./environment/bin/python"
 
 _SPARK = {
@@ -41,8 +42,9 @@ _SPARK = {
 }
 
 
-def submission(job_id: str, settings: Settings, region: str) -> dict[str, Any]:
-    """Returns the arguments of the `StartJobRun` call for a job; its input object must exist before the call.
+def submission(job_id: str, settings: Settings, region: str, *, requested: bool = False) -> dict[str, Any]:
+    """Returns the arguments of the `StartJobRun` call for a job; its input object, or its request if a surface asked for
+    it, must exist before the call.
 
     Driver and executors are told the region by the variable that boto3 reads: without it their client of S3 would take
     us-east-1 for the bucket's.
@@ -54,16 +56,17 @@ def submission(job_id: str, settings: Settings, region: str) -> dict[str, Any]:
         "spark.emr-serverless.driverEnv.AWS_DEFAULT_REGION": region,
         "spark.executorEnv.AWS_DEFAULT_REGION": region,
     }
+    source = keys.job_request(job_id) if requested else keys.job_input(job_id)
     return {
         "applicationId": settings.spark_application,
         "clientToken": job_id,
         "executionRoleArn": settings.spark_role,
-        "name": f"headrace-index-{job_id}",
-        "executionTimeoutMinutes": TIMEOUT_MINUTES,
+        "name": f"headrace-{'requested' if requested else 'index'}-{job_id}",
+        "executionTimeoutMinutes": REQUESTED_TIMEOUT_MINUTES if requested else TIMEOUT_MINUTES,
         "jobDriver": {
             "sparkSubmit": {
                 "entryPoint": settings.spark_entry_point,
-                "entryPointArguments": ["--bucket", settings.bucket, "--input", keys.job_input(job_id)],
+                "entryPointArguments": ["--bucket", settings.bucket, "--input", source],
                 "sparkSubmitParameters": " ".join(f"--conf {name}={value}" for name, value in spark.items()),
             }
         },
@@ -79,8 +82,10 @@ _THROTTLED = frozenset({"ThrottlingException", "TooManyRequestsException", "Serv
 class JobRuns(Protocol):
     """The port of job runs of one application. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
-    def start(self, job_id: str) -> str:
-        """Starts the run of a job, or finds it if it was started before. Returns the run's id."""
+    def start(self, job_id: str, *, requested: bool = False) -> str:
+        """Starts the run of a job, or finds it if it was started before. Returns the run's id. `requested`: a surface asked
+        for the job (`headrace.jobs`).
+        """
 
     def outcome(self, run_id: str) -> Outcome:
         """Returns the state of a run. An unknown run counts as failed."""
@@ -94,11 +99,12 @@ class EmrRuns:
         self._client = client
         self._settings = settings
 
-    def start(self, job_id: str) -> str:
+    def start(self, job_id: str, *, requested: bool = False) -> str:
         """Starts the run with one call and returns its id. The client token is the job's id, so a repeated call returns
         the same run.
         """
-        answer = self._call("start_job_run", **submission(job_id, self._settings, self._client.meta.region_name))
+        region = self._client.meta.region_name
+        answer = self._call("start_job_run", **submission(job_id, self._settings, region, requested=requested))
         run_id: str = answer["jobRunId"]
         return run_id
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 ROOT = "logs/"
 JOBS = "jobs/"
 _PAGE = ".page.zst"
+_REQUEST = "/request.json.zst"
 
 
 def log_prefix(log_id: str) -> str:
@@ -205,6 +206,37 @@ def job_input(job_id: str) -> str:
 def job_result(job_id: str) -> str:
     """Returns the key of a job's result object."""
     return f"{JOBS}{job_id}/result.json.zst"
+
+
+def job_folder(job_id: str) -> str:
+    """Returns the prefix of all objects of a job."""
+    return f"{JOBS}{job_id}/"
+
+
+def job_request(job_id: str) -> str:
+    """Returns the key of the request of a job that a surface asked for (`headrace.jobs`)."""
+    return f"{JOBS}{job_id}{_REQUEST}"
+
+
+def requested_job(key: str) -> str | None:
+    """Returns the id of the job whose request has this key; None for any other key."""
+    job_id = key.removeprefix(JOBS).removesuffix(_REQUEST)
+    return job_id if key == job_request(job_id) and made_ms(job_id) is not None else None
+
+
+def job_started(job_id: str) -> str:
+    """Returns the key of the object that says that a requested job has started."""
+    return f"{JOBS}{job_id}/started.json.zst"
+
+
+def job_progress(job_id: str) -> str:
+    """Returns the key of the object that says how far a requested job is."""
+    return f"{JOBS}{job_id}/progress.json.zst"
+
+
+def job_ended(job_id: str) -> str:
+    """Returns the key of the object that says that a requested job has ended."""
+    return f"{JOBS}{job_id}/ended.json.zst"
 
 
 _ARTIFACTS = (

@@ -193,8 +193,8 @@ def test_a_start_whose_answer_was_lost_is_found_again() -> None:
     look(world.indexer, log_id)
     start_run, lost = world.runs.start, []
 
-    def loses(job_id: str) -> str:
-        run_id = start_run(job_id)
+    def loses(job_id: str, *, requested: bool = False) -> str:
+        run_id = start_run(job_id, requested=requested)
         if not lost:
             lost.append(run_id)
             raise StoreTimeout("lost")

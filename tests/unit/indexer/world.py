@@ -43,7 +43,7 @@ class FakeRuns:
         self.outcomes: dict[str, Outcome] = {}
         self.most = 0  # that were under way at once
 
-    def start(self, job_id: str) -> str:
+    def start(self, job_id: str, *, requested: bool = False) -> str:
         """Starts a job run; returns the same run for the same job."""
         run_id = self.jobs.setdefault(job_id, f"run{len(self.jobs)}")
         self.outcomes.setdefault(run_id, "running")
