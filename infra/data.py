@@ -128,8 +128,8 @@ class GeneratedKey(Construct):
 
 
 def _notify(bucket: s3.Bucket, queue: sqs.Queue) -> None:
-    """Makes the bucket notify the queue of new objects that may be manifests (`logs/….json.zst`); the function checks
-    which are.
+    """Makes the bucket notify the queue of new objects that may be manifests (`logs/….json.zst`), the function checks which
+    are; and of requests of jobs.
 
     It sets the bucket's own property, where the CDK would create a function for it. S3 checks that it may send when the
     property is set, so the queue's policy must exist first. The policy therefore names the account and not the bucket:
@@ -156,12 +156,13 @@ def _notify(bucket: s3.Bucket, queue: sqs.Queue) -> None:
                 filter=s3.CfnBucket.NotificationFilterProperty(
                     s3_key=s3.CfnBucket.S3KeyFilterProperty(
                         rules=[
-                            s3.CfnBucket.FilterRuleProperty(name="prefix", value="logs/"),
-                            s3.CfnBucket.FilterRuleProperty(name="suffix", value=".json.zst"),
+                            s3.CfnBucket.FilterRuleProperty(name="prefix", value=prefix),
+                            s3.CfnBucket.FilterRuleProperty(name="suffix", value=suffix),
                         ]
                     )
                 ),
             )
+            for prefix, suffix in (("logs/", ".json.zst"), ("jobs/", "/request.json.zst"))
         ]
     )
     child = policy.node.default_child

@@ -1,7 +1,7 @@
 """The Lambda entry of the indexer: which verbs an event asks for, and which metrics each writes.
 
-Queue: a message is an S3 notification of a created object, which names a log or a requested job; or one verb. Looks run before anything is
-started.
+Queue: a message is an S3 notification of a created object, which names a log or a requested job; or one verb. Looks run
+before anything is started.
 
 Job-state events and the schedule run the verbs follow and start. The rest is in `functions/worker.py`.
 """

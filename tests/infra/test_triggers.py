@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headrace.objects.keys import manifest
+from headrace.objects.keys import job_ended, job_input, job_request, manifest
 from headrace.wal.entry import entry_item
 from headrace.wal.state import LogState
 from local.lambda_events import matches_any
@@ -129,15 +129,18 @@ def test_stream_and_queues_call_the_function_that_they_are_for(resources: Resour
     assert len(called) == 5
 
 
-def test_the_bucket_tells_the_index_queue_of_what_may_be_a_manifest(resources: Resources) -> None:
+def test_the_bucket_tells_the_index_queue_of_what_may_be_a_manifest_or_asks_for_a_job(resources: Resources) -> None:
     _, bucket = resources.one("S3::Bucket")
-    (notified,) = bucket["NotificationConfiguration"]["QueueConfigurations"]
     queue, _ = _index_queue(resources)
-    assert notified["Queue"] == {"Fn::GetAtt": [queue, "Arn"]}
-    assert notified["Event"] == "s3:ObjectCreated:*"
-    rules = {rule["Name"]: rule["Value"] for rule in notified["Filter"]["S3Key"]["Rules"]}
-    example = manifest("0" * 32, 1)
-    assert example.startswith(rules["prefix"]) and example.endswith(rules["suffix"])
+    told = []
+    for notified in bucket["NotificationConfiguration"]["QueueConfigurations"]:
+        assert notified["Queue"] == {"Fn::GetAtt": [queue, "Arn"]}
+        assert notified["Event"] == "s3:ObjectCreated:*"
+        told.append({rule["Name"]: rule["Value"] for rule in notified["Filter"]["S3Key"]["Rules"]})
+    for example in (manifest("0" * 32, 1), job_request("1700000000000-a")):
+        assert any(example.startswith(rules["prefix"]) and example.endswith(rules["suffix"]) for rules in told)
+    for other in (job_input("1700000000000-a"), job_ended("1700000000000-a")):
+        assert not any(other.startswith(rules["prefix"]) and other.endswith(rules["suffix"]) for rules in told)
     (mapping,) = [
         m for k, m in resources.of("Lambda::EventSourceMapping").items() if k.startswith("IndexerTriggersQueue")
     ]

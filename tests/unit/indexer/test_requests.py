@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -148,10 +149,8 @@ def test_whoever_dies_while_starting_or_following_the_job_is_done_once(fault: An
     def run(at: int) -> bool:
         world = asked(World(), JOB)
         hook = fault(at, after=after)
-        try:
+        with contextlib.suppress(Dead, StoreError, KeyError):
             live(world, world.watched_indexer(hook))
-        except (Dead, StoreError, KeyError):
-            pass
         finish(world)
         return hook.calls >= at
 

@@ -41,6 +41,13 @@ def test_the_submission_is_the_golden_one() -> None:
     assert submission(JOB, SETTINGS, REGION) == golden
 
 
+def test_a_requested_job_reads_its_request_and_may_take_hours() -> None:
+    index, asked = submission(JOB, SETTINGS, REGION), submission(JOB, SETTINGS, REGION, requested=True)
+    assert {name for name in index if index[name] != asked[name]} == {"name", "executionTimeoutMinutes", "jobDriver"}
+    assert asked["jobDriver"]["sparkSubmit"]["entryPointArguments"][-1] == f"jobs/{JOB}/request.json.zst"
+    assert asked["executionTimeoutMinutes"] == 720
+
+
 def test_one_executor_is_started_and_more_only_when_tasks_wait() -> None:
     """EMR Serverless starts three unless it is told otherwise, and bills each for a minute at least."""
     asked = confs(submission(JOB, SETTINGS, REGION))
