@@ -185,10 +185,16 @@ def _parse_event(document: dict[str, Any], path: str, before: EventNode | None) 
         "lane_key": ("lane_key", _read_text, None),
         "search": ("search", _read_flag, False),
     }
-    for key, (setting, read, default) in readers.items():
-        if key in document:
-            value = document[key]
-            settings[setting] = default if value is None else read(value, f"{path}.{key}")
+    # Nulls first: of two spellings of a setting, the one with a value counts.
+    for key in sorted(document.keys() & readers.keys(), key=lambda key: (document[key] is not None, key)):
+        setting, read, default = readers[key]
+        value = document[key]
+        settings[setting] = default if value is None else read(value, f"{path}.{key}")
+    spellings = [document.get(key) for key in ("keep_events_for", "keep_events_for_ms")]
+    if None not in spellings and parse_duration(spellings[0]) != spellings[1]:
+        _refuse(
+            f"{path}.keep_events_for_ms", f"differs from keep_events_for {show(spellings[0])}: {show(spellings[1])}"
+        )
     for key in ("dedupe_key", "lane_key"):
         field = settings[key]
         if field is not None and fields.get(field, "json") == "json":

@@ -75,6 +75,7 @@ REFUSED: list[tuple[Any, str, str, str]] = [
     ([event(keep_events_for="30 days")], INVALID, "nodes[0].keep_events_for", "'30 days'"),
     ([event(keep_events_for="0d")], INVALID, "nodes[0].keep_events_for", "'0d'"),
     ([event(keep_events_for_ms="1d")], INVALID, "nodes[0].keep_events_for_ms", "'1d'"),
+    ([event(keep_events_for="1d", keep_events_for_ms=5)], INVALID, "nodes[0].keep_events_for_ms", "'1d': 5"),
     ([event(dedupe_key="nope")], INVALID, "nodes[0].dedupe_key", "'nope'"),
     ([event(dedupe_key="extra")], INVALID, "nodes[0].dedupe_key", "json"),
     ([event(dedupe_key=5)], INVALID, "nodes[0].dedupe_key", "5"),
@@ -255,7 +256,9 @@ def test_the_first_error_of_the_nodes_by_themselves_wins_then_that_of_their_rela
 
 
 def test_a_row_that_can_become_too_large_is_refused() -> None:
-    sketches = {f"f{i}": {"op": "top_k", "params": {"field": "user", "window": "1h", "k": 1024}} for i in range(200)}
+    sketches = {
+        f"f{i}": {"op": "top_k", "params": {"field": "user", "window": "1h", "k": 1024 - i}} for i in range(8)
+    }
     with pytest.raises(RegistrationError) as refusal:
         plan(Registry(), [event(), table(agg=sketches)], force=False)
     assert (refusal.value.code, refusal.value.path) == (INVALID, "nodes[1].ops[0].agg")
@@ -268,6 +271,15 @@ def test_lanes_never_change(change: dict[str, Any]) -> None:
     with pytest.raises(RegistrationError, match="can't change") as refusal:
         plan(registry, [laned() | change], force=True)
     assert refusal.value.path in ("nodes[0].lanes", "nodes[0].lane_key")
+
+
+def test_a_namespace_has_a_limited_number_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.features.pipeline.registry.MAX_REGISTERED", 2)
+    registry = registered(event(), event("Click"))
+    assert plan(registry, [event()], force=False).registry is registry
+    with pytest.raises(RegistrationError, match="3 nodes would be registered: limit=2") as refusal:
+        plan(registry, [event("Third")], force=True)
+    assert refusal.value.path == "<body>"
 
 
 def test_a_cycle_is_refused() -> None:

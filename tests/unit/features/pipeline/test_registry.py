@@ -171,6 +171,8 @@ def test_an_added_aggregation_starts_empty_and_the_others_keep_their_state() -> 
     [
         ({"keep_events_for": "30d"}, "keep_events_ms", None, 2_592_000_000),
         ({"keep_events_for_ms": 5}, "keep_events_ms", None, 5),
+        ({"keep_events_for_ms": 5, "keep_events_for": None}, "keep_events_ms", None, 5),
+        ({"keep_events_for_ms": 60_000, "keep_events_for": "1m"}, "keep_events_ms", None, 60_000),
         ({"cold_after_ms": 7}, "cold_after_ms", None, 7),
         ({"dedupe_key": "user"}, "dedupe_key", None, "user"),
         ({"dedupe_window_ms": 9}, "dedupe_window_ms", 86_400_000, 9),
