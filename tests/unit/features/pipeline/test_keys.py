@@ -112,7 +112,7 @@ ALPHABET = ["a", "|", "%", "%7C", "%25", "#", "7C", "", "ü", "\\", " ", "x" * 3
 
 def test_stored_keys_are_injective_and_every_list_finds_its_row() -> None:
     stored: dict[tuple[tuple[str, ...], str], tuple[Any, ...]] = {}
-    for seed in range(4000):
+    for seed in range(2500):
         random = Random(seed)
         types = tuple(random.choice([STR, STR, I64, F64, BOOL]) for _ in range(random.randrange(4)))
         values = tuple(random_value(random, kind) for kind in types)
@@ -125,7 +125,7 @@ def test_stored_keys_are_injective_and_every_list_finds_its_row() -> None:
             isinstance(value, str) and ("%" in value or len(value) > 800 or value[:1] == "#") for value in values
         ):
             assert keys.encode(keys.parse(request, types)) == text
-    assert len(stored) > 1500
+    assert len(stored) > 1000
 
 
 def random_value(random: Random, kind: str) -> Any:

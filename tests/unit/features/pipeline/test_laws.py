@@ -108,7 +108,7 @@ def check(before: Registry, nodes: list[Any], planned: Plan) -> None:
 
 def test_laws_hold_over_random_histories() -> None:
     outcomes = {"refused": 0, "forced": 0, "changed": 0, "same": 0}
-    for seed in range(120):
+    for seed in range(70):
         random = Random(seed)
         registry = Registry()
         for _ in range(8):
@@ -209,7 +209,7 @@ def test_a_mutilated_body_is_planned_or_refused_and_never_breaks_anything() -> N
     ]
     registry = plan(Registry(), base, force=False).registry
     outcomes: dict[str, int] = {}
-    for seed in range(2500):
+    for seed in range(1500):
         random = Random(seed)
         nodes: Any = base
         for _ in range(random.randrange(1, 3)):
