@@ -51,7 +51,7 @@ def check_operator(op: str, params: dict[str, Any], types: Mapping[str, str]) ->
     if kind is None:
         # Bounds of lifetime operators are checked first, and an unknown name has none (contract § 6).
         code = "unbounded_op_in_lifetime_mode" if params.get("window") is None else "aggregation_unknown_op"
-        raise OperatorError(code, None, f"operator '{op}' is not known")
+        raise OperatorError(code, None, f"operator {_show(op)} is not known")
     found = _bounds(op, params)
     found |= _fields(op, kind, params, types)
     found |= _options(op, params)

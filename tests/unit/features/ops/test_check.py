@@ -49,6 +49,7 @@ def test_a_window_is_accepted_where_the_contract_says(op: str) -> None:
     ("op", "params", "code", "param"),
     [
         ("median", {}, UNBOUNDED, None),
+        ("x" * 10_000, {}, UNBOUNDED, None),
         ("median", {"window": "1h"}, "aggregation_unknown_op", None),
         ("avg", {"window": "1h"}, "aggregation_unknown_op", None),
         ("count", [], INVALID, None),

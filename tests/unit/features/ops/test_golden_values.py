@@ -162,6 +162,11 @@ def test_recency_is_in_ms() -> None:
     assert ask("first_seen_in_window", events, MONDAY + 2100, window="100ms") is False
 
 
+def test_time_does_not_run_backwards() -> None:
+    assert ask("time_since", at(1.0, 1.0), now=MONDAY) == 0
+    assert ask("last_seen", [(MONDAY, 1.0), (MONDAY - 5, 1.0)]) == MONDAY
+
+
 def test_streaks_are_runs_of_the_condition() -> None:
     events = at(1.0, 1.0, 1.0, 0.0, None, 1.0)
     condition = {"where": lambda row: None if row["x"] is None else row["x"] > 0}
@@ -265,6 +270,7 @@ def test_distances_are_haversine_on_a_sphere_of_6371_km() -> None:
     assert ask("geo_distance", path, **names) == pytest.approx(2 * degree, rel=1e-9)
     assert ask("geo_velocity", path, **names) == pytest.approx(degree, rel=1e-9)
     assert ask("geo_velocity", path[:1], **names) == 0.0
+    assert ask("geo_velocity", [(0, point(0, 0)), (1, point(0, 1))], **names) == pytest.approx(degree * HOUR_MS)
     # Paris to London
     cities = [(0, point(48.8566, 2.3522)), (1, point(51.5074, -0.1278))]
     assert ask("geo_distance", cities, lat="lat", lon="lon") == pytest.approx(343.556, abs=1e-3)

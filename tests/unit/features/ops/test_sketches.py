@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.features.pipeline import sketches
 from headrace.features.pipeline.features import FeatureSet, FeatureSpec, State, check_operator
+from headrace.features.pipeline.ops import sketch
 from tests.support.examples import examples
 
 TYPES = {"x": "f64", "s": "str"}
@@ -105,6 +106,43 @@ def test_a_bin_contains_its_values_and_coarser_bins_contain_it(value: float, lev
     if level == 0 and 1e-300 < abs(value) < 1e300:
         assert sketches.value_of(key, 0) == pytest.approx(value, rel=sketches.ALPHA * 1.0001)
     assert math.isfinite(sketches.value_of(key, level))
+
+
+def test_buckets_of_different_levels_are_merged_on_the_coarser() -> None:
+    asked, low = (table("quantile", field="x", window="6400ms", q=q) for q in (0.5, 0.02))
+    state = fold(asked, "x", [1.02 ** (number % 1_600) for number in range(3_200)], step_ms=0)
+    for number in range(20_000):
+        asked.fold(state, {"x": 1e6 + number % 10}, 100, 0, number)
+    assert state.cells[0][1] == [2, 0]
+    assert asked.read(state, 100)["f"] == pytest.approx(1e6, rel=0.04)  # four bins are one: 1.0202 ** 4 / 2
+    assert low.read(state, 100)["f"] == pytest.approx(1.02**231, rel=0.04)  # rank 463 of 23,200; two have each value
+
+
+def test_space_saving_evicts_the_least_of_which_it_is_the_eldest() -> None:
+    tally = sketches.SpaceSaving({"a": [2, 0, 2], "b": [1, 0, 1], "c": [3, 0, 3], "d": [1, 0, 1]})
+    assert [tally.evict()[0] for _ in range(4)] == ["b", "d", "a", "c"]
+
+
+def test_space_saving_looks_again_for_the_least_after_a_bucket_died() -> None:
+    tally = sketches.SpaceSaving({"a": [6, 0, 5, 60, 1], "b": [2, 60, 2], "c": [2, 60, 2], "d": [3, 60, 3]})
+    assert tally.evict()[0] == "b"
+    assert tally.prune(1) == []
+    assert tally.evict() == ("a", [1, 60, 1])
+
+
+@examples(300)
+@given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from([0, 0, 0, 1, 1, 30, 65])), max_size=50))
+def test_top_k_evicts_the_same_whether_it_was_stored_or_not(events: list[tuple[int, int]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sketch, "EXACT_DISTINCT", 4)
+        asked = table("top_k", field="x", window="64ms")
+        kept, stored, stamp = asked.new(), asked.new(), 0
+        for offset, (value, gap) in enumerate(events):
+            stamp += gap
+            for state in (kept, stored):
+                asked.fold(state, {"x": value}, stamp, 0, offset)
+            stored = asked.copy(stored)
+            assert asked.encode(kept) == asked.encode(stored)
 
 
 @pytest.mark.parametrize("window", [None, "6400ms"])
