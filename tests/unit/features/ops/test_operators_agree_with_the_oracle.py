@@ -78,7 +78,7 @@ def test_the_table_has_each_of_the_54_operators() -> None:
     assert {feature.op for feature in SPECS} == set(CATALOGUE)
 
 
-@examples(300, phases=WITHOUT_SHRINKING)
+@examples(250, phases=WITHOUT_SHRINKING)
 @given(st.data(), logs())
 def test_each_operator_answers_what_the_oracle_says(data: st.DataObject, events: list[Event]) -> None:
     """A state that is stored and read in between ends with the same bytes as one that is not."""
@@ -150,7 +150,7 @@ def never(row: dict[str, Any]) -> bool:
 SMALL = ("n_unique", "top_k", "entropy", "quantile")
 
 
-@examples(300, phases=WITHOUT_SHRINKING)
+@examples(150, phases=WITHOUT_SHRINKING)
 @given(logs(40), st.data())
 def test_a_full_sketch_depends_on_its_own_events_alone(events: list[Event], data: st.DataObject) -> None:
     """Neither rows that don't match, which open buckets and prune, nor storing change the answer or what is evicted."""
