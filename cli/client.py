@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from cli.errors import BadInput, Unreachable, refusal
+from cli.errors import BadInput, Unreachable, envelope_code, refusal
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 90.0
@@ -60,7 +60,8 @@ class RetryPolicy:
 class Client:
     """An HTTP client that retries, and counts its retries. Times are in seconds.
 
-    Every request given to `send` must be safe to repeat: reads, creates, appends with producer headers.
+    A request given to `send` must be safe to repeat (reads, creates, appends with producer headers), or say that it is
+    not.
     """
 
     http: httpx.Client
@@ -83,9 +84,11 @@ class Client:
         params: Mapping[str, str] | None = None,
         content: bytes | None = None,
         expect: tuple[int, ...] = (),
+        is_safe: bool = True,
     ) -> httpx.Response:
-        """Sends a request, again if that may help, and returns the answer with its whole body. Raises `Refused` for a
-        final error status that is not in `expect`, `Unreachable` if the last try was not answered.
+        """Sends a request, again if that may help, and returns the answer with its whole body. A request that is not
+        safe to repeat is only sent again if the server certainly did nothing. Raises `Refused` for a final error status
+        that is not in `expect`, `Unreachable` if the last try was not answered.
         """
         failures = 0
         encoded = encode_headers(headers or {})
@@ -94,12 +97,14 @@ class Client:
             try:
                 answer = self.http.request(method, url, headers=encoded, params=params, content=content)
             except (httpx.TransportError, httpx.InvalidURL) as error:
+                if not is_safe and not isinstance(error, httpx.ConnectError):
+                    raise unreachable(error, url, what) from error
                 self.wait_or_raise(error, failures, url, what)
                 continue
             self.answered = True
             if answer.status_code < 400 or answer.status_code in expect:
                 return answer
-            if self.policy.gives_up(failures, answer.status_code):
+            if (not is_safe and not did_nothing(answer)) or self.policy.gives_up(failures, answer.status_code):
                 raise self.refusal(what, answer)
             after_s = retry_after_s(answer.headers.get("retry-after"), self.now())
             self.pause(f"status {answer.status_code}", failures, after_s)
@@ -139,6 +144,13 @@ class Client:
 
     def refusal(self, what: str, answer: httpx.Response) -> Exception:
         return refusal(what, answer.status_code, dict(answer.headers), answer.content)
+
+
+def did_nothing(answer: httpx.Response) -> bool:
+    """Returns whether the answer says that the server wrote nothing. A gateway's own 503, which has no error code, does
+    not: the server may be slow, and may write yet.
+    """
+    return answer.status_code in (425, 429) or (answer.status_code == 503 and bool(envelope_code(answer.content)))
 
 
 def encode_headers(headers: Mapping[str, str]) -> dict[bytes, bytes]:

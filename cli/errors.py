@@ -71,9 +71,14 @@ CODE_HINTS = {
     "SUBSCRIPTION_NOT_FOUND": "`headrace subscription create ID` makes one",
     "SUBSCRIPTION_ALREADY_EXISTS": "`headrace subscription show ID` shows it; to change it, delete it and create it again",
     "WEBHOOK_URL_REJECTED": "a webhook is an https URL of a public address; `headrace dev` takes http://localhost, too",
+    "event_not_found": "`headrace features ls` shows what is registered, `headrace features register FILE` registers more",
+    "unknown_table": "`headrace features ls` shows the tables",
+    "feature_not_found": "`headrace features ls TABLE` shows the features of a table",
+    "key_parse_failure": "give one KEY for each column of the table's key, in their order, or none for a global table",
+    "force_required": "--force makes these changes: what they touch starts again, empty",
     "record_too_large": "data and meta of one record have a limit of 1 MiB",
 }
-"""Hints for the error codes of topics, queues and subscriptions."""
+"""Hints for the error codes of topics, queues, subscriptions and feature tables."""
 
 
 def refusal(what: str, status: int, headers: dict[str, str], body: bytes) -> Refused:
@@ -107,13 +112,14 @@ def phrase(status: int) -> str:
 
 
 def envelope_message(body: bytes) -> str:
-    """Returns the message of an error body `{"error": {"code", "message"}}`; empty for any other JSON object. Of any
-    other body returns the first line, empty for HTML.
+    """Returns the message of an error body `{"error": {"code", "message"}}`, or its path and reason; empty for any other
+    JSON object. Of any other body returns the first line, empty for HTML.
     """
     try:
         error = json.loads(body).get("error")
         if isinstance(error, dict):
-            return str(error.get("message") or error.get("code") or "")
+            reason = str(error.get("message") or error.get("reason") or error.get("code") or "")
+            return f"{error['path']}: {reason}" if "reason" in error and error.get("path") else reason
         return str(error or "")
     except (ValueError, RecursionError, AttributeError):
         text = body[:300].decode("utf-8", "replace").strip()

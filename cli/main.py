@@ -46,6 +46,7 @@ COMMANDS = {
     "queue": Lazy("cli.commands.queue:command", "Queues of jobs, and workers for them."),
     "router": Lazy("cli.commands.router:command", "Rules that copy records from topic to topic."),
     "watch": Lazy("cli.commands.watch:command", "Follow many topics over one connection."),
+    "features": Lazy("cli.commands.features:command", "Feature tables: register, push events, read features."),
     "work": Lazy("cli.commands.work:command", "Run a command for what is appended to streams, shared by workers."),
     "subscription": Lazy("cli.commands.subscription:command", "Subscriptions: wake a worker or a webhook."),
     "index": Lazy("cli.commands.index:command", "Show the indexes of streams, wait for them, or rebuild them."),

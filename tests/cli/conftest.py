@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from cli import options
 from cli.client import Client, open_client
 from cli.main import main
+from tests.cli.fake_features import FakeFeatures
 from tests.cli.fake_relay import FakeRelay
 from tests.cli.fake_server import FakeServer
 from tests.cli.fake_subscriptions import FakeSubscriptions
@@ -53,17 +54,26 @@ def subscriptions(server: FakeServer) -> FakeSubscriptions:
 
 
 @pytest.fixture
+def features() -> FakeFeatures:
+    """Feature tables of the server."""
+    return FakeFeatures()
+
+
+@pytest.fixture
 def headrace(
     server: FakeServer,
     topics: FakeTopics,
     relay: FakeRelay,
     subscriptions: FakeSubscriptions,
+    features: FakeFeatures,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Shell:
     shell = Shell(server)
 
     def handle(request: httpx.Request) -> httpx.Response:
         path = request.url.path
+        if features.owns(request):
+            return features(request)
         if path.startswith(("/v0/routers", "/v0/watch")):
             return relay(request)
         if path.startswith("/v1/stream/__ds/"):
@@ -78,6 +88,7 @@ def headrace(
     monkeypatch.setattr(options, "open_client", open_fake)
     monkeypatch.delenv("HEADRACE_URL", raising=False)
     monkeypatch.delenv("HEADRACE_API_KEY", raising=False)
+    monkeypatch.delenv("HEADRACE_NAMESPACE", raising=False)
     return shell
 
 

@@ -1,0 +1,82 @@
+"""A server of feature tables, small enough to be read: it keeps the exact text of events, and can be told to fail."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import msgspec
+
+from tests.cli.fake_topics import Fault
+
+_CALL = re.compile(r"(?:/features/([^/]+))?/(register|registry|get|push/(\w+)/batch)")
+
+
+@dataclass
+class FakeFeatures:
+    """The registries, events and rows of namespaces. `faults` are taken one for each request but those of the registry."""
+
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    events: list[bytes] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    diff: dict[str, Any] = field(default_factory=lambda: {"additive": [], "destructive": [], "already_present": []})
+    requests: list[httpx.Request] = field(default_factory=list)
+    faults: list[Fault | None] = field(default_factory=list)
+    version: int = 0
+    hides_registry: bool = False
+
+    @staticmethod
+    def owns(request: httpx.Request) -> bool:
+        return _CALL.fullmatch(request.url.path) is not None
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        found = _CALL.fullmatch(request.url.path)
+        assert found
+        namespace, call, event = found.groups()
+        known = self.nodes.setdefault(namespace or "default", {})
+        if call == "registry":
+            if self.hides_registry:
+                return httpx.Response(403, json={"error": {"code": "forbidden", "message": "no read"}})
+            tables = {name: {"generation": "1"} for name, node in known.items() if node.get("output_kind") == "table"}
+            nodes = list(known.values())
+            return httpx.Response(200, json={"version": self.version, "nodes": nodes, "tables": tables})
+        fault = self.faults.pop(0) if self.faults else None
+
+        def serve() -> httpx.Response:
+            if call == "register":
+                return self.register(known, request)
+            return self.get(request) if call == "get" else self.push(event, request)
+
+        return fault(request, serve) if fault else serve()
+
+    def register(self, known: dict[str, Any], request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        if body.get("dry_run"):
+            return httpx.Response(200, json={"diff": self.diff, "would_apply": False})
+        if self.diff["destructive"] and not body.get("force"):
+            error = {"code": "force_required", "reason": "it drops state", "diff": self.diff}
+            return httpx.Response(409, json={"error": error, "registry_version": self.version})
+        known.update({node["name"]: node for node in body["nodes"]})
+        self.version += 1
+        names = [node["name"] for node in body["nodes"]]
+        return httpx.Response(200, json={"registry_version": self.version, "added": names, "already_present": []})
+
+    def push(self, event: str, request: httpx.Request) -> httpx.Response:
+        if not any(event in known for known in self.nodes.values()):
+            return httpx.Response(404, json={"error": {"code": "event_not_found", "message": f"no event {event}"}})
+        texts = [bytes(text) for text in msgspec.json.decode(request.content, type=list[msgspec.Raw])]
+        self.events += texts
+        self.batches.append(len(texts))
+        return httpx.Response(200, json={"ack_lsn": 100 + len(self.events), "registry_version": self.version})
+
+    def get(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        if body["table"] not in self.rows:
+            return httpx.Response(404, json={"error": {"code": "unknown_table", "message": "no such table"}})
+        row = self.rows[body["table"]] if body["key"] != ["nobody"] else {}
+        return httpx.Response(200, json={name: row[name] for name in row if name in body.get("features", row)})
