@@ -1,4 +1,5 @@
-"""Runs one job: builds and compacts the index runs that its input object asks for.
+"""Runs one job: builds and compacts the index runs that its input object asks for, or does what a surface has requested
+(`emr_jobs.requested`).
 
     python -m emr_jobs.main --bucket my-bucket --input jobs/3f9c/input.json.zst
 
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from emr_jobs import job, session
 from emr_jobs.stores import S3Door
+from headrace.objects import keys
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,7 +46,11 @@ def run(spark: SparkSession, arguments: Sequence[str]) -> None:
     """
     options = parser().parse_args(arguments)
     door = S3Door(options.bucket, options.endpoint)
-    if options.verify:
+    if keys.requested_job(options.input) is not None:
+        from emr_jobs import requested
+
+        requested.run(session.tune(spark), door, options.input)
+    elif options.verify:
         from emr_jobs import verify
 
         verify.run(session.tune(spark), door, options.input)
