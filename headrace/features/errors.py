@@ -28,7 +28,7 @@ class OperatorError(Exception):
         self.reason = reason
 
 
-class _Coded(InvalidRequest):
+class CodedRefusal(InvalidRequest):
     """The base class of refusals whose code is the contract's."""
 
     code: str  # type: ignore[misc]  # each instance has its own
@@ -39,7 +39,7 @@ class _Coded(InvalidRequest):
         super().__init__(self.reason)
 
 
-class RegistrationError(_Coded):
+class RegistrationError(CodedRefusal):
     """A node of a registration is refused; nothing was changed.
 
     Attributes:
@@ -56,7 +56,7 @@ class RegistrationError(_Coded):
         return f"{self.path}: {self.reason}"
 
 
-class EventRefused(_Coded):
+class EventRefused(CodedRefusal):
     """A pushed event does not match its event's schema; nothing was written.
 
     Attributes:

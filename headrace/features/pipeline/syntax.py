@@ -134,8 +134,8 @@ def _tokenize(text: str) -> list[_Token]:
 
 
 def _parse_operand(tokens: list[_Token], at: int, frames: list[list[Any]], steps: list[Step]) -> int:
-    """Reads up to the end of the next operand that is one token, opening what stands before it; returns the index of
-    the next token.
+    """Reads up to the end of the next operand that is one token, opening what precedes it; returns the index of the
+    next token.
     """
     while True:
         token = tokens[at]

@@ -13,6 +13,7 @@ from functions.api.sockets import commands, sockets
 from functions.api.streams.records import ERRORS
 from headrace import errors as library
 from headrace.errors import HeadraceError, StoreThrottled, StoreTimeout
+from headrace.features import errors as of_features
 from headrace.routers import errors as of_routers
 from headrace.settings import Settings
 from headrace.streams import errors as of_streams
@@ -106,7 +107,7 @@ def test_every_error_of_the_library_has_its_own_answer() -> None:
         library.Damaged("m"): 500,
         library.SegmentMissing("m"): 500,
     }
-    own = (of_topics, of_routers, of_subscriptions, of_watch, sockets, commands)
+    own = (of_features, of_topics, of_routers, of_subscriptions, of_watch, sockets, commands)
     others = [module.__name__ for module in own]
     shared = {kind for kind in subclasses(HeadraceError) if kind.__module__ not in others}
     assert {type(error) for error in expected} == shared - {HeadraceError}

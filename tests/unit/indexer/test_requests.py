@@ -1,4 +1,4 @@
-"""Jobs that a surface asks for: one is started for each request, whoever dies, and its end is told."""
+"""Jobs that a surface asks for: one is started for each request, and its end is told, whatever process dies."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Lag(LastN):
 class ReservoirSample(Operator):
     """A uniform sample: the values of the events whose positions have the smallest hashes, in the order of those.
 
-    A position is (stamp, lane, offset), so whoever folds the same log keeps the same sample.
+    A position is (stamp, lane, offset), so every fold of the same log keeps the same sample.
     """
 
     reads = "any"
