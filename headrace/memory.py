@@ -10,6 +10,8 @@ from headrace.objects import Objects
 from headrace.objects.memory import MemoryObjects
 from headrace.settings import Settings
 from headrace.surfaces import COUNTED, SURFACES, derived, find_dead
+from headrace.tables.features import TABLE as FEATURE_ROWS
+from headrace.tables.features import MemoryFeatures
 from headrace.wal.memory import MemoryWal
 
 
@@ -34,7 +36,7 @@ def memory_stores(
         counted: those whose names are counted.
         ids: `log_ids` and `request_ids` of `Stores`.
     """
-    tables = wal if wal is not None else MemoryWal()
+    tables = wal if wal is not None else MemoryWal({FEATURE_ROWS: MemoryFeatures()})
     if clock is not None:
         ids["clock"] = clock
     return Stores(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.features.values import FEATURES, LaneState, RegistryState
 from headrace.log.stores import Stores
 from headrace.manifest.merging import FindDead
 from headrace.queues.ledger import LeaseState
@@ -12,9 +13,9 @@ from headrace.streams.values import STREAMS, StreamState
 from headrace.topics.values import TOPICS, TopicState
 from headrace.wal.extension import Extension
 
-SURFACES = (STREAMS, TOPICS)
+SURFACES = (STREAMS, TOPICS, FEATURES)
 COUNTED = frozenset({TOPICS, ROUTERS})  # what names a limit says how many there may be of
-EXTENSIONS: tuple[type[Extension], ...] = (StreamState, TopicState, LeaseState)
+EXTENSIONS: tuple[type[Extension], ...] = (StreamState, TopicState, LeaseState, LaneState, RegistryState)
 
 
 def derived(stores: Stores, repair: bool) -> Sequence[str]:

@@ -141,12 +141,12 @@ class Log:
                 row = found
         return True
 
-    def delete(self, name: str) -> bool:
+    def delete(self, name: str, check: Callable[[Sequence[Look | None]], None] = lambda _: None) -> bool:
         """Deletes a name with all its logs. Returns False if it was deleted before. Raises NotFound if it never existed or
-        has expired, Gone if it has ended and forks still need its data.
+        has expired, Gone if it has ended and forks still need its data; and what `check` raises, as in `Controls.delete`.
         """
         with self._turns(self._context.groups.in_use(name)):
-            return self.controls.delete(name)
+            return self.controls.delete(name, check)
 
     def definition_of(self, head: Head) -> Definition:
         """Returns the definition of a log at the moment that `head` describes."""

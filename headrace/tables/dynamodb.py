@@ -136,19 +136,24 @@ class Store:
                 return
             start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
-    def get_all(self, table: str, keys: Sequence[Item]) -> Iterator[Item]:
-        """Yields those of the items with these keys that exist, with eventually consistent reads of 100, in any order.
+    def get_all(self, table: str, keys: Sequence[Item], *, consistent: bool = False) -> Iterator[Item]:
+        """Yields those of the items with these keys that exist, with reads of 100, in any order. An answer holds 16 MB, so
+        what the store leaves out is read again.
 
         Raises:
-            StoreThrottled: the store did not read some of them.
+            StoreThrottled: the store read none of those that were left.
         """
         for at in range(0, len(keys), _BATCH_READS):
-            asked = {table: {"Keys": keys[at : at + _BATCH_READS]}}
-            answer = self.call("BatchGetItem", {"RequestItems": asked})
-            if answer.get("UnprocessedKeys"):
-                self._refused()
-                raise StoreThrottled(f"rows are not read: table={table}")
-            yield from answer["Responses"].get(table, ())
+            left = list(keys[at : at + _BATCH_READS])
+            while left:
+                asked = {table: {"Keys": left, "ConsistentRead": consistent}}
+                answer = self.call("BatchGetItem", {"RequestItems": asked})
+                found = answer["Responses"].get(table, ())
+                yield from found
+                left = answer.get("UnprocessedKeys", {}).get(table, {}).get("Keys", [])
+                if left and not found:
+                    self._refused()
+                    raise StoreThrottled(f"rows are not read: table={table}")
 
     def _hear(self, response_dict: Mapping[str, Any] | None = None, **_: Any) -> None:
         """Takes the time from an answer; a handler of botocore's event."""

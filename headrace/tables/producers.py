@@ -7,8 +7,8 @@ A key's row is written only as a guard of the commit of its records (`PutKey`), 
 of a key counts, and one that fails leaves none. The guard's refusal returns the existing row.
 
 Rows in DynamoDB. Table `producers`: `log_id` S (hash), `producer` S (range). Of a producer `epoch` N, `seq` N. Of a key,
-whose `producer` is `key#` and a digest: `first` N, `end` N, `until_ms` N, `request` S, and `expires_at` N (Unix seconds),
-after which the store may remove it.
+whose `producer` is `key#` and a digest: `first` N, `end` N, `until_ms` N, `request` S, where it
+applies `note` S, and `expires_at` N (Unix seconds), after which the store may remove it.
 """
 
 from __future__ import annotations
@@ -48,12 +48,14 @@ class Key(NamedTuple):
         first, end: the offset of its first record, and the one after its last.
         until_ms: when the key is free again, epoch milliseconds.
         request_id: the request that wrote it.
+        note: what its surface needs to answer a repeat.
     """
 
     first: int
     end: int
     until_ms: int
     request_id: str
+    note: str = ""
 
 
 def producer_item(log_id: str, producer: Producer) -> Item:
@@ -121,6 +123,7 @@ class PutKey(Guard, frozen=True):
             "until_ms": n(key.until_ms),
             "request": s(key.request_id),
             "expires_at": n(key.until_ms // 1000 + _KEPT_S),
+            **({"note": s(key.note)} if key.note else {}),
         }
         return {
             "Put": {
@@ -151,7 +154,7 @@ def _item_key(item: Item, log_id: str, digest: str) -> Key:
     refuse_newer(item, where)
     try:
         first, end, until_ms = (int(item[name]["N"]) for name in ("first", "end", "until_ms"))
-        return Key(first, end, until_ms, item["request"]["S"])
+        return Key(first, end, until_ms, item["request"]["S"], item["note"]["S"] if "note" in item else "")
     except (KeyError, ValueError) as exc:
         raise Damaged(f"key's row does not parse: {where}") from exc
 

@@ -1,0 +1,326 @@
+"""The folder brings the rows of a lane up to date with its events.
+
+A pass reads the lane's mark, then events from there on, then the rows that they change; it folds, writes each row in place
+of the one that it read, and the mark last. A row says which events it has, so a pass that is repeated, or that another one
+overtakes, adds none twice: who finds another row than it read gives up, and the next pass begins at the mark.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from headrace.batch import Record
+from headrace.clock import Bounded, Threads
+from headrace.features.documents import generation_of
+from headrace.features.events import Entity, Pipelines, read_event
+from headrace.features.pipeline.tables import Table
+from headrace.features.register import Registrations
+from headrace.features.rows import decode_row, encode_row, expires_at
+from headrace.features.values import lane_of
+from headrace.log.requests import At, Head
+from headrace.log.seam import Decision, Draft, Ids, Look, Request, Rows, Which
+from headrace.tables.features import Dropped, FeatureRows, Key, Mark, StateRow, Stop
+
+_log = logging.getLogger(__name__)
+
+DROP_MS = 300_000  # a generation goes so long after the last pipeline that names it: readers have pictures ...
+DROP_AGAIN_MS = 86_400_000  # ... and again, since a suspended folder may write rows of it
+MAX_DIRECT = 2  # tries of one pass that may end without an answer before generations are folded one by one
+_EVENTS = 20_000  # of one slice
+_BYTES = 2 * 1024 * 1024
+_RECENT_MS = 60_000
+_RETAIN_MS = 3_600_000  # at most so often the floor of a lane rises
+_KEPT_BYTES = 64 * 1024 * 1024  # of rows that one process remembers, as stored
+_KEPT_FACTOR = 12  # bytes in memory for a stored one
+_WRITERS = Threads(8, "fold")
+
+
+class Pass(NamedTuple):
+    """The result of a pass.
+
+    Attributes:
+        folded: how far the lane is folded.
+        events: how many events this pass has folded.
+        is_done: whether nothing was left when it ended.
+        due_ms: when a pass is wanted even if no event comes, in epoch milliseconds; 0: never.
+        lag_ms: age of the oldest event that it folded, when its rows were written; 0 if there was none.
+        stopped: generations that this pass has stopped.
+    """
+
+    folded: int
+    events: int
+    is_done: bool
+    due_ms: int = 0
+    lag_ms: int = 0
+    stopped: tuple[Stop, ...] = ()
+
+
+class _Kept(NamedTuple):
+    """A row as this process wrote it, without its data; `entity` has its state."""
+
+    row: StateRow
+    entity: Entity
+    size: int
+
+
+class _Event(NamedTuple):
+    """An event for one entity of a table: what the features see of it, and where it is."""
+
+    table: Table
+    row: Any
+    stamp_ms: int
+    offset: int
+
+
+class _Overtaken(Exception):
+    """Another folder has written a row, or the mark."""
+
+
+class Folder:
+    """Folds lanes. One process may fold several at once, but each by one thread."""
+
+    def __init__(self, registrations: Registrations) -> None:
+        self.log = registrations
+        self.table: FeatureRows = registrations.rows
+        self.clock = registrations.clock
+        self._kept: Bounded[Key, _Kept] = Bounded(
+            _KEPT_BYTES * _KEPT_FACTOR, weigh=lambda kept: 500 + kept.size * _KEPT_FACTOR
+        )
+
+    def fold(self, which: Which, until: float, tries: int = 1) -> Pass:
+        """Folds events of a lane until there are none left, or `until` (monotonic seconds) has come.
+
+        Args:
+            tries: how often this pass was begun, this time included. Above `MAX_DIRECT` folders die of something in it:
+                each generation is folded alone then, and the one that they die of is stopped.
+
+        Raises:
+            NotFound, Gone: the lane has ended.
+        """
+        run = _Run(self, which, is_careful=tries > MAX_DIRECT)
+        is_done = False
+        with suppress(_Overtaken):
+            is_done = run.fold(until)
+        mark = run.mark
+        due_ms = min((one.next_ms for one in mark.dropped), default=0)
+        new = tuple(one for one in mark.stopped if one not in run.stopped_before)
+        return Pass(mark.folded, mark.folded - run.began, is_done, due_ms, run.lag_ms, new)
+
+    def load(self, keys: Sequence[Key], tables: Mapping[str, Table]) -> Iterator[tuple[Key, StateRow | None, Entity]]:
+        """Yields rows, without their data, with their states: what this process remembers is not read again. A row that is
+        yielded is remembered only after `write`.
+
+        Args:
+            tables: the tables by generation.
+        """
+        kept = {key: one for key in keys if (one := self._kept.pop(key)) is not None}
+        stored = self.table.get([key for key in keys if key not in kept])
+        for key in keys:
+            row = stored.get(key)
+            if key in kept:
+                yield key, kept[key].row, kept[key].entity
+            elif row is None:
+                yield key, None, Entity()
+            else:
+                table = tables[key.generation]
+                yield key, row._replace(data=b""), Entity(table, decode_row(table.features, row.data))
+
+    def write(self, changed: Sequence[tuple[StateRow, StateRow | None, Entity]]) -> None:
+        """Writes rows, each in place of another, and remembers them with their states. Raises _Overtaken if one of them can
+        not be written; others are.
+        """
+        written = _WRITERS.map(lambda one: self.table.put(one[0], one[1]), changed)
+        for (row, _, entity), result in zip(changed, written, strict=True):
+            if result is not None:
+                self._kept.put(row.key, _Kept(result._replace(data=b""), entity, len(row.data)))
+        if None in written:
+            raise _Overtaken
+
+
+class _Run:
+    """One pass over a lane.
+
+    Attributes:
+        mark: the mark as it is to be; `_written` is the one that the table has.
+        began: where the pass began.
+        stopped_before: what had stopped by then.
+        lag_ms: as in `Pass`.
+    """
+
+    def __init__(self, folder: Folder, which: Which, *, is_careful: bool) -> None:
+        self._folder = folder
+        self._log = folder.log
+        self._which = which
+        self._is_careful = is_careful
+        head = self._log.head(which)
+        self._written = folder.table.mark(head.log_id)
+        self.mark = self._begin(head)
+        self.began, self.stopped_before, self.lag_ms = self.mark.folded, self.mark.stopped, 0
+
+    def _begin(self, head: Head) -> Mark:
+        """Returns the mark of the lane, a new one if the lane was never folded in its present incarnation."""
+        mark = self._written
+        if mark is not None and mark.incarnation == head.incarnation:
+            return mark
+        fresh = Mark(head.log_id, head.incarnation, folded=head.state.floor)
+        if mark is None:
+            return fresh
+        gone = tuple(Dropped(one, self._now_ms() + DROP_MS) for one in mark.generations)
+        return replace(fresh, dropped=(*mark.dropped, *gone), version=mark.version)
+
+    def fold(self, until: float) -> bool:
+        """Folds slices; returns whether nothing is left. Raises _Overtaken."""
+        while True:
+            head, end = self._slice()
+            if self.mark.folded >= end or self._folder.clock.monotonic() >= until:
+                break
+        self._retain(head)
+        self._drop()
+        return self.mark.folded >= end
+
+    def _now_ms(self) -> int:
+        return self._folder.clock.now_ms()
+
+    def _commit(self) -> None:
+        """Writes the mark, if it has changed."""
+        before = self._written
+        if before is not None and replace(self.mark, version=before.version) == before:
+            return
+        written = self._folder.table.put_mark(self.mark)
+        if written is None:
+            raise _Overtaken
+        self.mark = self._written = written
+
+    def _slice(self) -> tuple[Head, int]:
+        """Folds the next events, and writes the mark. Returns the lane as it was when they were read, and its end."""
+        page = self._log.records(self._which, self.mark.folded, max_records=_EVENTS, max_bytes=_BYTES)
+        head, records = page.head, page.records
+        pipelines = self._log.pipelines_of(head, self.mark.folded)
+        living = {generation_of(one, head.config, head.state): one for one in pipelines.last.tables.values()}
+        self._note_generations(tuple(living))
+        if records:
+            halted = {stop.generation for stop in self.mark.stopped}
+            wanted = {generation: table for generation, table in living.items() if generation not in halted}
+            fold = partial(self._fold, head, records, page.next, pipelines)
+            if self._is_careful:
+                self._fold_alone(fold, wanted)
+            else:
+                fold(wanted)
+        now_ms, before = self._now_ms(), self.mark
+        total = head.state.total_bytes
+        if page.next < page.end:
+            total = before.total_bytes + sum(len(record.data) for record in records)
+        self.mark = replace(before, folded=max(page.next, before.folded), total_bytes=total, trying="")
+        if records:
+            self.lag_ms = max(self.lag_ms, now_ms - records[0].time_ms)
+            self.mark = replace(self.mark, folded_ms=now_ms)
+            if now_ms - before.recent_ms >= _RECENT_MS:
+                self.mark = replace(self.mark, before=before.recent, recent=before.folded, recent_ms=now_ms)
+        self._commit()
+        return head, page.end
+
+    def _note_generations(self, living: tuple[str, ...]) -> None:
+        """Notes which generations are folded from now on, and which go."""
+        mark = self.mark
+        if set(living) != set(mark.generations):
+            later_ms = self._now_ms() + DROP_MS
+            gone = tuple(Dropped(one, later_ms) for one in mark.generations if one not in living)
+            kept = tuple(one for one in mark.dropped if one.generation not in living)
+            stopped = tuple(stop for stop in mark.stopped if stop.generation in living)
+            self.mark = replace(mark, generations=living, dropped=(*kept, *gone), stopped=stopped)
+
+    def _fold_alone(self, fold: Callable[[dict[str, Table]], None], wanted: dict[str, Table]) -> None:
+        """Folds the generations one by one, each noted first: one that is noted already has ended a folder."""
+        for generation, table in wanted.items():
+            if self.mark.trying == generation:
+                stop = Stop(generation, self.mark.folded, "folders end without a word at its events")
+                self.mark = replace(self.mark, stopped=(*self.mark.stopped, stop), trying="")
+                continue
+            self.mark = replace(self.mark, trying=generation)
+            self._commit()
+            fold({generation: table})
+
+    def _fold(
+        self, head: Head, records: Sequence[Record], end: int, pipelines: Pipelines, wanted: dict[str, Table]
+    ) -> None:
+        """Folds records into the rows of some generations, and writes the rows. A generation whose features fail stops."""
+        lane, stops = lane_of(head.config.role), dict[str, Stop]()
+
+        def guarded(generation: str, offset: int, call: Callable[..., Any], *arguments: Any) -> Any:
+            try:
+                return call(*arguments)
+            except Exception as exc:  # noqa: BLE001 - whatever it is, it must stop no other table
+                _log.exception("table stops: log_id=%s generation=%s offset=%s", head.log_id, generation, offset)
+                stops.setdefault(generation, Stop(generation, offset, f"{type(exc).__name__} at offset {offset}"))
+                return None
+
+        found: dict[Key, list[_Event]] = {}
+        generations = {table.name: generation for generation, table in wanted.items()}
+        for record in records:
+            pipeline = pipelines.at(record.offset)
+            row = read_event(pipeline, record.data) if pipeline is not None else None
+            if pipeline is None or row is None:
+                continue
+            for name, table in pipeline.tables.items():
+                generation = generations.get(name)
+                if generation is None or generation in stops:
+                    continue
+                if generation_of(table, head.config, head.state) != generation:
+                    continue
+                placed = guarded(generation, record.offset, table.entity_of, row)
+                if placed is not None:
+                    key = Key(head.log_id, generation, placed[0])
+                    found.setdefault(key, []).append(_Event(table, placed[1], record.time_ms, record.offset))
+        changed: list[tuple[StateRow, StateRow | None, Entity]] = []
+        for key, before, entity in self._folder.load(list(found), wanted):
+            new = [event for event in found[key] if before is None or event.offset >= before.as_of]
+            for event in new:
+                if key.generation not in stops:
+                    arguments = (event.table, event.row, event.stamp_ms, lane, event.offset)
+                    guarded(key.generation, event.offset, entity.fold, *arguments)
+            if new and key.generation not in stops:
+                assert entity.table is not None and entity.state is not None, "an event was folded"
+                data = encode_row(entity.table.features, entity.state)
+                expiry = expires_at(entity.table, entity.state.stamp_ms)
+                changed.append((StateRow(key, end, data, expiry), before, entity))
+        self._folder.write([one for one in changed if one[0].key.generation not in stops])
+        self.mark = replace(self.mark, stopped=(*self.mark.stopped, *stops.values()))
+
+    def _retain(self, head: Head) -> None:
+        """Lets go of events that are older than their event keeps them, if they are folded."""
+        keep_ms = self._log.pipelines_of(head, head.state.next_offset).last.event.keep_events_ms
+        now_ms = self._now_ms()
+        if keep_ms is None or now_ms - self.mark.retained_ms < min(_RETAIN_MS, keep_ms // 16):
+            return
+        page = self._log.read(self._which, At(since_ms=now_ms - keep_ms), max_records=1, touch=False)
+        floor = min(page.start, self.mark.folded)
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
+            (look,) = looks
+            assert look is not None, "it was found"
+            if look.state.floor >= floor:
+                return Decision((None,))
+            return Decision((None,), (Draft(look.log_id, "retain", replace(look.state, floor=floor)),))
+
+        if floor > head.state.floor:
+            self._log.control(self._which, lambda controls: controls.find_living(self._which), decide)
+        self.mark = replace(self.mark, retained_ms=now_ms)
+        self._commit()
+
+    def _drop(self) -> None:
+        """Removes rows of a generation whose time has come, as many as one pass may."""
+        now_ms, table = self._now_ms(), self._folder.table
+        due = next((one for one in self.mark.dropped if one.next_ms <= now_ms), None)
+        if due is None or not table.remove(self.mark.log_id, due.generation):
+            return
+        rest = tuple(one for one in self.mark.dropped if one != due)
+        if not due.turn:
+            rest = (*rest, Dropped(due.generation, now_ms + DROP_AGAIN_MS, 1))
+        self.mark = replace(self.mark, dropped=rest)
+        self._commit()

@@ -1,0 +1,379 @@
+"""Registrations: each is an entry of the registry's log, and then an entry of every lane whose pipeline it changes.
+
+The registry's entry comes first and is the truth. A lane takes a pipeline only from a higher version than its own, so it
+does not matter who brings it, how often, or in which order. When all lanes have theirs, the registry takes an entry that
+says so; until then whoever registers next, or the relay, goes on. A registration is answered after that entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from headrace.clock import Bounded, Moment
+from headrace.definition import COLUMN_FIELDS, Definition, Stored
+from headrace.errors import NotFound, RequestTimeout
+from headrace.features.documents import Earlier, LaneDocument, Registered, RegistryView, read_lane, read_registry
+from headrace.features.errors import ForceRequired, RegistrationError, ResetDisabled
+from headrace.features.events import Pipelines
+from headrace.features.lanes import SURFACE
+from headrace.features.pipeline.compiled import PipelineDocument
+from headrace.features.pipeline.nodes import EventNode, parse_nodes
+from headrace.features.pipeline.registry import Registry, pipeline_of, plan
+from headrace.features.values import (
+    EVENT,
+    FEATURES,
+    FOLD,
+    MAX_EARLIER,
+    REGISTER,
+    REGISTRY,
+    DryRun,
+    LaneState,
+    RegistryState,
+    event_name,
+    lane_state_of,
+    registry_name,
+    registry_state_of,
+    role_of,
+)
+from headrace.json.registry import Boundary
+from headrace.json.registry import Registry as SchemaRegistry
+from headrace.log.commit import Found
+from headrace.log.control import Controls
+from headrace.log.logs import Log
+from headrace.log.requests import JSON, Head
+from headrace.log.seam import (
+    Decision,
+    Draft,
+    Ids,
+    Look,
+    NamedObject,
+    Request,
+    Rows,
+    Which,
+    name_companions,
+    name_definition,
+)
+from headrace.log.stores import Stores
+from headrace.query.language.canonical import Binding, Field, SearchConfig
+from headrace.tables.catalog import PutRow, Row
+from headrace.tables.features import TABLE, FeatureRows
+from headrace.tables.follows import Follow, PutFollow
+from headrace.tables.items import Guard
+from headrace.wal.state import DefinitionRef, Entry, LogConfig, LogState, incarnation_of
+
+_REMEMBERED = 1_000  # namespaces of one process
+_LOOKS = 4
+_REMOVED = "removed"  # the member of a registry's definition that names the events that a reset has removed
+
+
+class Registrations(Log):
+    """The registries of namespaces, by name, and the lanes of their events. Methods block, and may be called by any
+    thread.
+    """
+
+    def __init__(self, stores: Stores, *, may_reset: bool = False) -> None:
+        """Creates the verbs. `may_reset` says whether a namespace may be reset."""
+        super().__init__(stores, SURFACE)
+        self.stores, self.clock, self.wal = stores, stores.clock, stores.wal
+        self.rows: FeatureRows = stores.tables[TABLE]  # type: ignore[assignment]  # the port has more than a surface's table
+        self._may_reset = may_reset
+        self._views: Bounded[str, RegistryView] = Bounded(_REMEMBERED)
+
+    def registry(self, namespace: str) -> RegistryView:
+        """Returns a registry as it is now; an empty one if nothing was ever registered. Costs one query, and a catalog read
+        if this process has not used it just now.
+        """
+        try:
+            head = self.head(registry_name(namespace))
+        except NotFound:
+            return self._remember(namespace, RegistryView(Registry(), RegistryState(), 0))
+        registry = self.definition_of(head).derive(read_registry)
+        return self._remember(namespace, RegistryView(registry, registry_state_of(head.state), head.incarnation))
+
+    def known(self, namespace: str) -> RegistryView:
+        """Returns a registry as this process knows it, in whatever version; reads it if it knows none."""
+        return self._views.get(namespace) or self.registry(namespace)
+
+    def _remember(self, namespace: str, view: RegistryView) -> RegistryView:
+        def newer(kept: RegistryView | None) -> RegistryView:
+            return kept if kept is not None and kept.order > view.order else view
+
+        return self._views.update(namespace, newer)
+
+    def register(self, namespace: str, body: Any) -> Registered | DryRun:
+        """Registers nodes. What they say is in force for each push and read that begins after the answer.
+
+        Args:
+            body: the decoded JSON body: `nodes`, and perhaps `force` and `dry_run`.
+
+        Raises:
+            RegistrationError: a node is refused. ForceRequired: state would be dropped. Nothing was changed.
+            HeadraceError: it may be in force, now or soon.
+        """
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, now_ms: int, ids: Ids) -> Decision:
+            (look,) = looks
+            before = _registry_of(look, rows)
+            try:
+                parse_nodes(body, {node.name: node for node in before.nodes})
+                is_dry = body.get("dry_run", False)
+                planned = plan(before, body["nodes"], force=body.get("force", False) or is_dry)
+            except (RegistrationError, ForceRequired) as refusal:
+                refusal.version = before.version
+                raise
+            if is_dry:
+                return Decision((DryRun(before.version, planned.diff),))
+            answer = Registered(planned.registry.version, planned.added, planned.already_present, planned.registry)
+            if not planned.changed:
+                return Decision((answer,))
+            return _enter(namespace, look, planned.registry, _removed_of(look, rows), answer, now_ms, ids)
+
+        answer: Registered | DryRun = self._change(namespace, decide)
+        if isinstance(answer, Registered):
+            self.finish(namespace)
+        return answer
+
+    def reset(self, namespace: str) -> int:
+        """Removes all nodes of a namespace, with their events and rows. Returns the registry's version then. Raises
+        ResetDisabled.
+        """
+        if not self._may_reset:
+            raise ResetDisabled
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, now_ms: int, ids: Ids) -> Decision:
+            (look,) = looks
+            before = _registry_of(look, rows)
+            version = before.version + 1
+            events = {node.name: version for node in before.nodes if isinstance(node, EventNode)}
+            removed = _removed_of(look, rows) | events
+            return _enter(namespace, look, Registry(version), removed, version, now_ms, ids)
+
+        version: int = self._change(namespace, decide)
+        self.finish(namespace)
+        return version
+
+    def newest(self, which: Which) -> tuple[Head, Entry]:
+        """Returns the current state of a log and its newest entry, without its records. Raises as `head` does."""
+        for _ in range(_LOOKS):
+            head = self.head(which)
+            picture = self._context.pictures.warm(which)
+            if picture is not None and picture.row.log_id == head.log_id:
+                return head._replace(state=picture.state), picture.newest
+        raise RequestTimeout
+
+    def is_old(self, read: Moment) -> bool:
+        """Returns whether what was read at a moment is too old to be decided on."""
+        return self._context.pictures.is_old(read)
+
+    def pipelines_of(self, head: Head, first: int) -> Pipelines:
+        """Returns the pipelines of a lane that apply from the offset `first` on; costs one GET for each that this process
+        does not know.
+        """
+        lane = self.definition_of(head).derive(read_lane)
+        since = lane_state_of(head.state).since
+        spans = [(since, lane.pipeline)]
+        for one in reversed(lane.document.earlier):
+            if spans[0][0] <= first:
+                break
+            ref = DefinitionRef(one.number, one.nonce, 0, EVENT)
+            older = self.definition_of(head._replace(state=replace(head.state, definition=ref)))
+            spans.insert(0, (one.since, older.derive(read_lane).pipeline))
+        return Pipelines(spans)
+
+    def _change(self, namespace: str, decide: Any) -> Any:
+        name = registry_name(namespace)
+        return self.control(name, lambda controls: controls.find_any(name), decide)
+
+    def finish(self, namespace: str) -> None:
+        """Brings each lane the pipeline that the registry says, and then notes that all have theirs. Does nothing if they
+        have.
+        """
+        name = registry_name(namespace)
+        head = self.head(name)
+        state = registry_state_of(head.state)
+        definition = self.definition_of(head)
+        registry = definition.derive(read_registry)
+        self._remember(namespace, RegistryView(registry, state, head.incarnation))
+        if not state.is_open:
+            return
+        for event, version in definition.own.document().get(_REMOVED, {}).items():
+            self._remove(event_name(namespace, event), (head.incarnation, version))
+        for node in registry.nodes:
+            if isinstance(node, EventNode) and registry.touched[node.name] > state.done:
+                document = pipeline_of(registry, node.name)
+                self._define(namespace, node, document, (head.incarnation, document.version))
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
+            (look,) = looks
+            assert look is not None, "it was found"
+            now = registry_state_of(look.state)
+            if now.done >= state.version:
+                return Decision((look.state,))
+            after = replace(look.state, extension=replace(now, done=state.version))
+            return Decision((after,), (Draft(look.log_id, "done", after),))
+
+        after: LogState = self.control(name, lambda controls: controls.find_living(name), decide)
+        self._remember(namespace, RegistryView(registry, replace(state, done=state.version), head.incarnation))
+        assert registry_state_of(after).done >= state.version, "done only rises"
+
+    def _remove(self, name: str, registered: tuple[int, int]) -> None:
+        """Deletes the lanes of an event, unless they have a pipeline of a later version already."""
+
+        def check(looks: Sequence[Look | None]) -> None:
+            for look in looks:
+                if look is not None and lane_state_of(look.state).registered >= registered:
+                    raise NotFound(name)
+
+        with suppress(NotFound):
+            self.delete(name, check)
+
+    def _define(
+        self, namespace: str, event: EventNode, document: PipelineDocument, registered: tuple[int, int]
+    ) -> None:
+        """Gives every lane of an event its pipeline, unless it has a later one; creates them first if there are none."""
+        name = event_name(namespace, event.name)
+
+        def find(controls: Controls) -> Found:
+            found = controls.find_any(name)
+            (main,) = found.pictures
+            return controls.find_all(name) if main is not None and not main.state.ended else found
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, now_ms: int, ids: Ids) -> Decision:
+            main = looks[0]
+            if main is None or main.state.ended:
+                return _create(main, name, event, document, registered, now_ms, ids)
+            drafts: list[Draft] = []
+            objects: list[NamedObject] = []
+            for look in looks:
+                if look is None or look.state.ended or lane_state_of(look.state).registered >= registered:
+                    continue
+                earlier = _earlier(look, rows)
+                ref, named = _lane_definition(look.log_id, event, LaneDocument(document, earlier), look.state, ids)
+                now = lane_state_of(look.state)
+                extension = LaneState(look.state.next_offset, registered, now.ack)
+                drafts.append(Draft(look.log_id, "define", replace(look.state, definition=ref, extension=extension)))
+                objects.append(named)
+            return Decision((None,), tuple(drafts), objects=tuple(objects))
+
+        others = [(name, role_of(number)) for number in range(1, event.lanes)]
+        self.control(name, find, decide, None, *others)
+
+
+def _registry_of(look: Look | None, rows: Rows) -> Registry:
+    """Returns the registry that a decision is about; an empty one if there is none."""
+    return Registry() if look is None else rows.definition(look.log_id, look.state).derive(read_registry)
+
+
+def _removed_of(look: Look | None, rows: Rows) -> dict[str, int]:
+    """Returns the events that were removed and whose lanes may be left, with the version that removed each."""
+    if look is None or not registry_state_of(look.state).is_open:
+        return {}
+    removed: dict[str, int] = rows.definition(look.log_id, look.state).own.document().get(_REMOVED, {})
+    return removed
+
+
+def _enter(
+    namespace: str,
+    look: Look | None,
+    registry: Registry,
+    removed: dict[str, int],
+    answer: Any,
+    now_ms: int,
+    ids: Ids,
+) -> Decision:
+    """Decides the entry of a registry with its new content; creates its log if there is none."""
+    log_id = look.log_id if look is not None else ids.log()
+    content = {"kind": REGISTRY, REGISTRY: msgspec.to_builtins(registry), _REMOVED: removed}
+    definition = Definition(SchemaRegistry(), Stored(content))
+    number = look.state.definition.number + 1 if look is not None and look.state.definition is not None else 1
+    ref, named = name_definition(log_id, number, definition, ids)
+    if look is None:
+        config = LogConfig(FEATURES, registry_name(namespace), 0, JSON, now_ms)
+        extension = RegistryState(registry.version)
+        state = LogState(touched_ms=now_ms, followers=1, definition=ref, extension=extension)
+        guards = (PutRow(Row(log_id, config, label=ref.label), None), PutFollow(_follow(config, log_id, REGISTER)))
+        return Decision((answer,), (Draft(log_id, "create", state, config=config),), guards, (named,))
+    before = registry_state_of(look.state)
+    state = replace(look.state, definition=ref, extension=replace(before, version=registry.version))
+    return Decision((answer,), (Draft(log_id, "register", state),), (), (named,))
+
+
+def _create(
+    old: Look | None,
+    name: str,
+    event: EventNode,
+    document: PipelineDocument,
+    registered: tuple[int, int],
+    now_ms: int,
+    ids: Ids,
+) -> Decision:
+    """Decides the first entries of an event's lanes, in one commit."""
+    incarnation = incarnation_of(old.config, old.state) + 1 if old is not None else 0
+    plain = LogConfig(FEATURES, name, incarnation, JSON, now_ms)
+    roles = {role_of(number): JSON for number in range(1, event.lanes)}
+    row = Row(ids.log(), name_companions(plain, roles, ids), label=EVENT)
+    drafts: list[Draft] = []
+    objects: list[NamedObject] = []
+    guards: list[Guard] = [PutRow(row, old.log_id if old is not None else None)]
+    for one in row.logs:
+        ref, named = _lane_definition(one.log_id, event, LaneDocument(document), LogState(), ids)
+        extension = LaneState(0, registered)
+        state = LogState(touched_ms=now_ms, followers=1, definition=ref, extension=extension)
+        drafts.append(Draft(one.log_id, "create", state, config=one.config))
+        objects.append(named)
+        guards.append(PutFollow(_follow(one.config, one.log_id, FOLD)))
+    return Decision((None,), tuple(drafts), tuple(guards), tuple(objects))
+
+
+def _follow(config: LogConfig, log_id: str, kind: str) -> Follow:
+    """Returns the row by which the relay hears of a lane's or a registry's entries: it names the log."""
+    return Follow(log_id, kind, "-", msgspec.json.encode([config.name, config.role]))
+
+
+def _earlier(look: Look, rows: Rows) -> tuple[Earlier, ...]:
+    """Returns references to the pipelines of a lane so far, as far as there are events to which they apply."""
+    ref, state = look.state.definition, lane_state_of(look.state)
+    if ref is None:
+        return ()
+    before = rows.definition(look.log_id, look.state).derive(read_lane).document.earlier
+    found = [*before, Earlier(state.since, ref.number, ref.nonce)]
+    ends = [*(one.since for one in found[1:]), look.state.next_offset]
+    used = [one for one, end in zip(found, ends, strict=True) if one.since < end and end > look.state.floor]
+    return tuple(used[-MAX_EARLIER:])
+
+
+def _lane_definition(
+    log_id: str, event: EventNode, document: LaneDocument, state: LogState, ids: Ids
+) -> tuple[Any, NamedObject]:
+    """Returns the reference to a lane's definition, and its object."""
+    schemas = SchemaRegistry()
+    if event.search:
+        search = search_of(event).document()
+        schemas = SchemaRegistry(1, {"1": True}, boundaries=(Boundary(0, 1),), search=search)
+    content = {"kind": EVENT, **msgspec.to_builtins(document)}
+    number = state.definition.number + 1 if state.definition is not None else 1
+    return name_definition(log_id, number, Definition(schemas, Stored(content)), ids)
+
+
+_SEARCHED: dict[str, Any] = {
+    "str": {"kind": "keyword", "prefix": True, "exact": True},
+    "i64": {"kind": "integer", "column": True, "aggregatable": True, "sortable": True},
+    "f64": {"kind": "float", "column": True, "aggregatable": True, "sortable": True},
+    "bool": {"kind": "bool", "exact": True},
+    "datetime": {"kind": "date", "column": True, "sortable": True},
+}
+
+
+def search_of(event: EventNode) -> SearchConfig:
+    """Returns by which fields the events of a lane are searched: each of its own, and the time of their arrival."""
+    fields = {
+        name: Field(bindings=(Binding(version=1, json_pointer=f"/{name}"),), exists=True, **_SEARCHED[kind])
+        for name, kind in event.fields.items()
+        if kind in _SEARCHED
+    }
+    return SearchConfig(primary_timestamp_field="ts", fields={**fields, "ts": COLUMN_FIELDS["ts"]})

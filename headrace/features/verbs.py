@@ -1,0 +1,276 @@
+"""The verbs of feature tables as one object: registrations, pushes and reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from headrace.clock import Bounded, moment
+from headrace.errors import HeadraceError, InvalidRequest, NotFound, PayloadTooLarge, RequestTimeout
+from headrace.features.documents import Answers, generation_of, read_lane
+from headrace.features.errors import EventNotFound, EventRefused, FeatureNotFound, Stopped, TableNotFound, Unfolded
+from headrace.features.lanes import PushRequest
+from headrace.features.pipeline.compiled import Pipeline
+from headrace.features.pipeline.tables import Table
+from headrace.features.register import Registrations
+from headrace.features.rows import AsOf, decode_row, lane_for, read_row
+from headrace.features.tail import Found, Lanes, Tail, Wanted
+from headrace.features.values import (
+    FEATURES,
+    MAX_BATCH_EVENTS,
+    MAX_EVENT_BYTES,
+    MAX_READ,
+    Ack,
+    GetRequest,
+    event_name,
+    lane,
+)
+from headrace.log.stores import Stores
+from headrace.tables.features import Key, Mark
+
+__all__ = ["FEATURES", "Features"]
+
+MAX_UNFOLDED_BYTES = 3 * 1024 * 1024  # below what a reader folds, so that acknowledged events can be read
+_MARK_S = 1.0
+_REMEMBERED = 4096
+_LOOKS = 4
+
+
+class _Target(NamedTuple):
+    """A request for features, and where its row is."""
+
+    place: int
+    request: GetRequest
+    wanted: Wanted
+
+
+class Features(Registrations):
+    """The operations on feature tables, by namespace. Methods block, and may be called by any thread."""
+
+    def __init__(self, stores: Stores, *, may_reset: bool = False) -> None:
+        """Creates the verbs. `may_reset` says whether a namespace may be reset."""
+        super().__init__(stores, may_reset=may_reset)
+        self._lanes = Lanes(self)
+        self._marks: Bounded[str, Mark] = Bounded(_REMEMBERED, clock=stores.clock)
+
+    # Pushes.
+
+    def push(self, namespace: str, event: str, data: Any) -> Ack:
+        """Adds an event: one conditional put, which is the acknowledgement. Every read that begins after the answer has it
+        in every table.
+
+        Args:
+            data: the event as decoded from JSON.
+
+        Raises:
+            EventNotFound; EventRefused: it does not match the event's schema. Nothing was written.
+            Unfolded, Overloaded: too much is under way; nothing was written.
+            OutcomeUnknown: it may have been written.
+        """
+        return self.push_all(namespace, event, [data])
+
+    def push_all(self, namespace: str, event: str, events: Sequence[Any]) -> Ack:
+        """Adds several events of one lane, all or none; else as `push`. Events that repeat others within their window are
+        left out.
+        """
+        if not events:
+            raise InvalidRequest("a batch needs at least one event")
+        if len(events) > MAX_BATCH_EVENTS:
+            raise PayloadTooLarge(f"a batch has too many events: limit={MAX_BATCH_EVENTS} received={len(events)}")
+        name = event_name(namespace, event)
+        pipeline = self._pipeline(name)
+        number = self._lane_of(pipeline, events)
+        request = PushRequest(events, [_text_of(one) for one in events])
+        which = lane(namespace, event, number)
+        self._check_folded(event, which)
+        ack: Ack = self.appender.append(which, request).answer
+        known = self.known(namespace).state.version
+        return ack if ack.is_replay or ack.registry_version >= known else ack._replace(registry_version=known)
+
+    def _pipeline(self, name: str) -> Pipeline:
+        """Returns the pipeline of an event's first lane, as this process knows it."""
+        picture = self._context.pictures.warm(name)
+        if picture is None:
+            with self.in_time():
+                picture = self.controls.living(self._context.pictures.look(name))
+        definition = self._context.definition(picture.row.log_id, picture.state)
+        return definition.derive(read_lane).pipeline
+
+    def _lane_of(self, pipeline: Pipeline, events: Sequence[Any]) -> int:
+        """Returns the lane of events. Raises EventRefused; InvalidRequest if they are of several lanes."""
+        event = pipeline.event
+        if event.lane_key is None or event.lanes == 1:
+            return 0
+        numbers = set()
+        for data in events:
+            value = pipeline.check(data)[event.lane_key]
+            if value is None:
+                raise EventRefused("invalid_event", f"field '{event.lane_key}' decides the lane: it can't be null")
+            numbers.add(lane_for(value, event.lanes))
+        if len(numbers) > 1:
+            raise InvalidRequest(f"the events of a batch must be of one lane: lanes={sorted(numbers)}")
+        return numbers.pop()
+
+    def _check_folded(self, event: str, which: Any) -> None:
+        """Raises Unfolded if more events wait to be folded than a read would take. Reads the mark if so, at most once a
+        second.
+        """
+        picture = self._context.pictures.warm(which)
+        if picture is None:
+            return
+        log_id, total = picture.row.log_id, picture.state.total_bytes
+        mark = self._marks.get(log_id)
+        if total - (mark.total_bytes if mark is not None else 0) <= MAX_UNFOLDED_BYTES:
+            return
+        if self._marks.get(log_id, max_age_s=_MARK_S) is None:
+            read = moment(self.clock)
+            mark = self.rows.mark(log_id) or Mark(log_id, 0)
+            self._marks.put(log_id, mark, read=read)
+        unfolded = total - (mark.total_bytes if mark is not None else 0)
+        if unfolded > MAX_UNFOLDED_BYTES:
+            raise Unfolded(event, unfolded)
+
+    # Reads.
+
+    def get(self, namespace: str, requests: Sequence[GetRequest], *, stale: bool = False) -> Answers:
+        """Reads the features of entities. Each answer has every event that was acknowledged before the call; all of one
+        lane have the same events, and all are as of one time.
+
+        Args:
+            stale: whether a row may be some seconds old; it costs less.
+
+        Raises:
+            FeatureNotFound: a table has no such feature.
+            Behind: too many events are not folded.
+        """
+        if len(requests) > MAX_READ:
+            raise PayloadTooLarge(f"too many entities in one request: limit={MAX_READ} received={len(requests)}")
+        rows: list[dict[str, Any] | HeadraceError] = [{} for _ in requests]
+        with self.in_time():
+            found, lanes = self._find(namespace, requests, rows, stale=stale)
+        stamps = [state.stamp_ms for one in found.values() if (state := one.state) is not None]
+        now_ms = max([self.clock.now_ms(), *stamps])
+        for place, one in found.items():
+            names = requests[place].features
+            rows[place] = read_row(one.table, one.state, now_ms, None if names is None else list(names))
+        return Answers(rows, AsOf(now_ms, lanes))
+
+    def find_table(self, namespace: str, feature: str) -> str:
+        """Returns the name of the table that has a feature. Raises FeatureNotFound."""
+        for view in (self.known(namespace), self.registry(namespace)):
+            for table in view.tables:
+                if feature in table.ops[-1]["agg"]:
+                    return table.name
+        raise FeatureNotFound("", [feature])
+
+    def _find(
+        self,
+        namespace: str,
+        requests: Sequence[GetRequest],
+        rows: list[dict[str, Any] | HeadraceError],
+        *,
+        stale: bool,
+    ) -> tuple[dict[int, Found], dict[tuple[str, int], int]]:
+        """Finds the rows of requests; errors of single ones go to `rows`."""
+        left = dict(enumerate(requests))
+        found: dict[int, Found] = {}
+        ends: dict[tuple[str, int], int] = {}
+        for look in range(_LOOKS):
+            view = self.known(namespace) if not look else self.registry(namespace)
+            by_lane: dict[tuple[str, int], list[_Target]] = {}
+            for place, request in list(left.items()):
+                event = view.root_of(request.table)
+                if event is None or not view.has_table(request.table):
+                    if look:
+                        rows[place] = TableNotFound(request.table)
+                        del left[place]
+                    continue
+                try:
+                    target, number = self._place(namespace, event.name, place, request)
+                except HeadraceError as refusal:
+                    if isinstance(refusal, EventNotFound | TableNotFound):
+                        continue  # a registration is under way: the registry is read again
+                    rows[place] = refusal
+                    del left[place]
+                else:
+                    by_lane.setdefault((event.name, number), []).append(target)
+            for (event_of, number), targets in by_lane.items():
+                which = lane(namespace, event_of, number)
+                wanted = list(dict.fromkeys(target.wanted for target in targets))
+                try:
+                    tail, states = self._stale(which, wanted) if stale else self._lanes.read(which, wanted)
+                except NotFound:
+                    continue
+                ends[event_of, number] = tail.end
+                for target in targets:
+                    one = states[target.wanted]
+                    if one is None:
+                        continue
+                    del left[target.place]
+                    error = self._check(tail, one.table, target.request)
+                    if error is not None:
+                        rows[target.place] = error
+                    else:
+                        found[target.place] = one
+            if not left:
+                return found, ends
+        for place, request in left.items():
+            rows[place] = RequestTimeout(f"table '{request.table}' is changed all the time")
+        return found, ends
+
+    def _place(self, namespace: str, event: str, place: int, request: GetRequest) -> tuple[_Target, int]:
+        """Returns where the row of a request is: what is wanted, and of which lane. Raises KeyRefused."""
+        number = 0
+        for _ in range(_LOOKS):
+            which = lane(namespace, event, number)
+            table = self._lanes.tail(which).pipelines.last.tables.get(request.table)
+            if table is None:
+                raise TableNotFound(request.table)
+            entity = table.entity_for(request.key)
+            if table.lanes == 1 or (found := lane_for(table.lane_value_for(request.key), table.lanes)) == number:
+                return _Target(place, request, Wanted(request.table, entity)), number
+            number = found
+        raise RequestTimeout(f"table '{request.table}' is changed all the time")
+
+    def _check(self, tail: Tail, table: Table, request: GetRequest) -> HeadraceError | None:
+        """Returns the error of one request; None if it can be answered. Raises FeatureNotFound."""
+        missing = [name for name in request.features or () if name not in table.types]
+        if missing:
+            raise FeatureNotFound(table.name, missing)
+        generation = generation_of(table, tail.head.config, tail.head.state)
+        for stop in tail.mark.stopped if tail.mark is not None else ():
+            if stop.generation == generation:
+                return Stopped(table.name, stop.reason)
+        return None
+
+    def _stale(self, which: Any, wanted: Sequence[Wanted]) -> tuple[Tail, dict[Wanted, Found | None]]:
+        """Returns rows as they are stored, without what came after, by the pipeline that this process knows."""
+        tail = self._lanes.tail(which)
+        tables = {one: tail.pipelines.last.tables.get(one.table) for one in wanted}
+        keys = {
+            one: Key(tail.head.log_id, generation_of(table, tail.head.config, tail.head.state), one.entity)
+            for one, table in tables.items()
+            if table is not None
+        }
+        rows = self.rows.get(list(dict.fromkeys(keys.values())), consistent=False)
+        found: dict[Wanted, Found | None] = {}
+        for one, table in tables.items():
+            row = rows.get(keys[one]) if table is not None else None
+            state = decode_row(table.features, row.data) if row is not None and table is not None else None
+            found[one] = Found(table, state) if table is not None else None
+        return tail, found
+
+
+def _text_of(data: Any) -> bytes:
+    """Returns the text under which an event is stored. Raises EventRefused if JSON has none for it, PayloadTooLarge if it
+    is too large.
+    """
+    try:
+        text = orjson.dumps(data)
+    except orjson.JSONEncodeError as exc:
+        raise EventRefused("invalid_event", f"an event's numbers must fit 64 bits: {exc}") from exc
+    if len(text) > MAX_EVENT_BYTES:
+        raise PayloadTooLarge(f"an event is too large: limit={MAX_EVENT_BYTES} bytes={len(text)}")
+    return text
