@@ -2,7 +2,7 @@
 
 The registry's entry comes first and is the truth. A lane takes a pipeline only from a higher version than its own, so it
 does not matter who brings it, how often, or in which order. When all lanes have theirs, the registry takes an entry that
-says so; until then whoever registers next, or the relay, goes on. A registration is answered after that entry.
+says so; until then the next registration, or the relay, goes on. A registration is answered after that entry.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ class Registrations(Log):
             body: the decoded JSON body: `nodes`, and perhaps `force` and `dry_run`.
 
         Raises:
-            RegistrationError: a node is refused. ForceRequired: state would be dropped. Nothing was changed.
+            RegistrationError: a node is refused; nothing was changed.
+            ForceRequired: state would be dropped; nothing was changed.
             HeadraceError: it may be in force, now or soon.
         """
 
