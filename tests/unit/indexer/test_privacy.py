@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import pyarrow.parquet as pq
 import pytest
@@ -37,12 +38,28 @@ from tests.unit.indexer.world import World
 SETTINGS = Settings(seal_records=30, seal_bytes=100_000, index_segments=2, compact_fanout=2, spill_bytes=600)
 DAY_S = 24 * 3600
 SCRUBBED_DAYS = 17  # docs/guarantees.md
-VERSION_DAYS = 7  # `noncurrent_version_days` of the environment dev
 SECRETS = (b"secret-data", b"secret-tag", b"secret-node", b"secret-meta")
 
 
-class VersionedObjects(MemoryObjects):
+class Bucket(Objects, Protocol):
     """A bucket that keeps old versions of objects, and forgets them by its lifecycle rule."""
+
+    version_days: int
+
+    def forget(self) -> None:
+        """Applies the lifecycle rule."""
+
+    def current(self) -> Iterable[tuple[str, bytes]]:
+        """Yields each object, with its key."""
+
+    def everything(self) -> Iterable[tuple[str, bytes]]:
+        """Yields each object and each old version that exists, with its key."""
+
+
+class VersionedObjects(MemoryObjects):
+    """A `Bucket` in memory."""
+
+    version_days = 7  # `noncurrent_version_days` of the environment dev
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
@@ -66,22 +83,25 @@ class VersionedObjects(MemoryObjects):
 
     def forget(self) -> None:
         """Applies the lifecycle rule."""
-        kept_ms = self._clock.now_ms() - VERSION_DAYS * DAY_S * 1000
+        kept_ms = self._clock.now_ms() - self.version_days * DAY_S * 1000
         self.old = [one for one in self.old if one[0] > kept_ms]
+
+    def current(self) -> Iterable[tuple[str, bytes]]:
+        """Yields each object, with its key."""
+        return self._objects.items()
 
     def everything(self) -> Iterable[tuple[str, bytes]]:
         """Yields each object and each old version that exists, with its key."""
-        yield from self._objects.items()
+        yield from self.current()
         yield from ((key, data) for _, data, key in self.old)
 
 
 class Topic(World):
     """A topic in a deployment whose job runs do real work, and whose audits come every day."""
 
-    def __init__(self, **config: object) -> None:
+    def __init__(self, bucket: Callable[[ManualClock], Bucket] = VersionedObjects, **config: object) -> None:
         super().__init__(SETTINGS)
-        self.bucket = VersionedObjects(self.clock)
-        self.objects = self.bucket
+        self.objects = self.bucket = bucket(self.clock)
         self.stores = dataclasses.replace(self.stores, objects=self.bucket, surfaces=(STREAMS, TOPICS))
         self.parts = assemble_sealer(self.stores, self.queue)
         self.wakes = MemoryQueue()
@@ -136,7 +156,7 @@ class Topic(World):
 
     def telling(self, *, versions: bool = True) -> list[str]:
         """Returns the keys of objects, and old versions if wanted, that have any of the secrets in them."""
-        found = self.bucket.everything() if versions else list(self.bucket._objects.items())
+        found = self.bucket.everything() if versions else self.bucket.current()
         return sorted({key for key, data in found if any(secret in _plain(key, data) for secret in SECRETS)})
 
     def entries_tell(self) -> bool:
@@ -157,11 +177,11 @@ def _plain(key: str, data: bytes) -> bytes:
     return zstandard.ZstdDecompressor().decompress(data) if key.endswith(".zst") or "/wal/" in key else data
 
 
-def _delete(world: Topic) -> None:
+def delete(world: Topic) -> None:
     assert world.topics.erase("t", None, Match("secret-", is_prefix=True)).deleted == 10
 
 
-def _acknowledge(world: Topic) -> None:
+def acknowledge(world: Topic) -> None:
     claimed = world.topics.claim("t", ClaimRequest(node="w", max=10))
     assert [b"secret" in job.record.data for job in claimed.jobs] == [True] * 10
     assert (
@@ -170,11 +190,8 @@ def _acknowledge(world: Topic) -> None:
     )
 
 
-@pytest.mark.parametrize("count", [2, 10, 60], ids=["most", "half", "few"])
-@pytest.mark.parametrize("gone", [_delete, _acknowledge], ids=["deleted", "done"])
-def test_what_was_deleted_is_in_no_object_and_no_old_version_after_the_stated_time(gone: object, count: int) -> None:
-    assert callable(gone)
-    world = Topic(type="queue" if gone is _acknowledge else "log")
+def check_goes(world: Topic, gone: Callable[[Topic], None], count: int) -> None:
+    """Checks that ten records, which `gone` removes, leave bucket and tables in time, and that `count` others stay."""
     world.write(secret=True)
     world.write(secret=False, count=count)
     kept = world.read()[10:]
@@ -185,17 +202,24 @@ def test_what_was_deleted_is_in_no_object_and_no_old_version_after_the_stated_ti
         world.pass_day()
     assert world.telling(versions=False) == []
     assert not world.entries_tell()
-    for _ in range(VERSION_DAYS + 1):
+    for _ in range(world.bucket.version_days + 1):
         world.pass_day()
     assert world.telling() == []
     assert world.read() == kept
     assert world.covered(world.log_ids[0]), "and all that lives is indexed again"
 
 
-@pytest.mark.parametrize("gone", [_delete, _acknowledge], ids=["deleted", "done"])
-def test_what_was_deleted_does_not_stay_in_the_newest_entry(gone: object) -> None:
-    assert callable(gone)
-    world = Topic(type="queue" if gone is _acknowledge else "log")
+@pytest.mark.parametrize("count", [2, 10, 60], ids=["most", "half", "few"])
+@pytest.mark.parametrize("gone", [delete, acknowledge], ids=["deleted", "done"])
+def test_what_was_deleted_is_in_no_object_and_no_old_version_after_the_stated_time(
+    gone: Callable[[Topic], None], count: int
+) -> None:
+    check_goes(Topic(type="queue" if gone is acknowledge else "log"), gone, count)
+
+
+@pytest.mark.parametrize("gone", [delete, acknowledge], ids=["deleted", "done"])
+def test_what_was_deleted_does_not_stay_in_the_newest_entry(gone: Callable[[Topic], None]) -> None:
+    world = Topic(type="queue" if gone is acknowledge else "log")
     world.write(secret=True)
     assert world.entries_tell()
     gone(world)
@@ -212,7 +236,7 @@ def test_what_expired_goes_even_if_nothing_is_ever_written_again() -> None:
     world.write(secret=True)
     world.write(secret=True)
     assert world.telling()
-    for _ in range(3 + SCRUBBED_DAYS + VERSION_DAYS + 1):
+    for _ in range(3 + SCRUBBED_DAYS + world.bucket.version_days + 1):
         world.pass_day()
     assert world.telling() == []
     assert not world.entries_tell()
@@ -245,7 +269,7 @@ def test_what_was_lost_to_a_cap_leaves_the_indexes_as_soon_as_a_quarter_of_a_run
         world.write(secret=False)
     runs = world.index(log_id).runs
     assert min(run.end_offset for run in runs) > world.topics.view("t").earliest_seq - 1
-    for _ in range(SCRUBBED_DAYS + VERSION_DAYS + 1):
+    for _ in range(SCRUBBED_DAYS + world.bucket.version_days + 1):
         world.pass_day()
     assert world.telling() == []
     assert len(world.read()) == 20
