@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from hashlib import blake2b
+from operator import ge
+from typing import Annotated
 
 import msgspec
 
 from headrace.errors import Damaged
 
-Flat = tuple[int, ...]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Flat = tuple[Offset, ...]
 """A set of jobs as `Runs.flat` encodes it."""
 
 
@@ -26,7 +29,7 @@ class Lost(msgspec.Struct, frozen=True, array_like=True):
     """
 
     incarnation: int
-    end: int
+    end: Offset
 
 
 class Parts(msgspec.Struct, frozen=True, array_like=True):
@@ -76,7 +79,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
     at: int
     lost: Lost | None = None
-    floor: int = 0
+    floor: Offset = 0
     timings: Timings | None = None
 
 
@@ -211,13 +214,28 @@ def decode(data: bytes, where: str) -> AnyEvent:
         where: names the record, for the error.
 
     Raises:
-        Damaged: the record is no event.
+        Damaged: the record is no event, or the runs of a set of jobs do not ascend.
     """
     try:
         event: AnyEvent = _decoder.decode(data)
-    except msgspec.MsgspecError as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise Damaged(f"lease event does not parse: {where} reason={exc}") from exc
+    for flat in _sets(event):
+        if len(flat) % 2 or any(map(ge, flat, flat[1:])):
+            raise Damaged(f"runs of a lease event do not ascend: {where}")
     return event
+
+
+def _sets(event: AnyEvent) -> tuple[Flat, ...]:
+    """Returns all sets of jobs in an event."""
+    match event:
+        case Claim():
+            return event.jobs, event.gone
+        case Deal():
+            return event.gone, *(hand.jobs for hand in event.hands)
+        case Join() | Configure():
+            return ()
+    return (event.jobs,)
 
 
 def chain(before: str, records: Iterable[bytes]) -> str:

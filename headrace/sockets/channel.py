@@ -64,7 +64,7 @@ def decode(follow: Follow) -> Channel:
     """Returns the channel in a follower's row. Raises Damaged if there is none."""
     try:
         return _decoder.decode(follow.data)
-    except msgspec.DecodeError as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise Damaged(f"channel of a socket does not parse: log_id={follow.log_id} follower={follow.key}") from exc
 
 

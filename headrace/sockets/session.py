@@ -40,5 +40,5 @@ def find(sessions: Sessions, connection_id: str) -> tuple[Part, Session] | None:
         return None
     try:
         return row, _decoder.decode(row.data)
-    except msgspec.DecodeError as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise Damaged(f"session of a socket does not parse: connection_id={connection_id}") from exc

@@ -218,5 +218,5 @@ _encode = msgspec.json.Encoder().encode
 def _decode(part: Part, type_: type[T]) -> T:
     try:
         return msgspec.json.decode(part.data, type=type_)
-    except msgspec.MsgspecError as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise Damaged(f"row of a subscription does not parse: id={part.id} part={part.part}") from exc

@@ -21,6 +21,9 @@ _SHORTER = {
     "lens": 48,
     "profile": 96,
     "touch": 96,
+    "topic_body": 96,
+    "socket_command": 96,
+    "lease_event": 192,
 }
 
 _STATUS = re.compile(r"^#(\d+)\s+(\w+)\s+cov: \d+ ft: (\d+) corp: (\d+)/.* rss: (\d+)Mb")

@@ -35,6 +35,7 @@ from tests.fuzz.indexes import index_descriptor, index_manifest, index_part
 from tests.fuzz.questions import filters, search, touches
 from tests.fuzz.samples import EDITED, FORGED, RAW, edited, mode
 from tests.fuzz.stored import entry, frames, key_page, manifest, manifest_page, page_header, row, segment
+from tests.fuzz.topics import lease_events, socket_commands, topic_bodies
 
 Target = Callable[[bytes], None]
 _LATEST_MS = 253_402_300_799_999
@@ -237,4 +238,7 @@ TARGETS: dict[str, Target] = {  # the slowest first: begun last, one would run a
     "profile": profile,
     "definition": definition,
     "touch": touches,
+    "topic_body": topic_bodies,
+    "socket_command": socket_commands,
+    "lease_event": lease_events,
 }

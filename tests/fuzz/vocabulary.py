@@ -276,3 +276,94 @@ TOUCH_WORDS: tuple[Any, ...] = (
     *_ODD, _KEY, _KEY.upper(), "now", "0000000000000001:99999999999999999999", "coarse", "fine", "string", "int64", "bool",
     "datetime", "bytes", 2**32, 1e308, 10**400, "x" * 600, [_KEY] * 17, [_KEY], "t" * 512,
 )  # fmt: skip
+
+# Topics and queues.
+
+WRITE: dict[str, Any] = {
+    "records": [
+        {"data": {"n": 1}, "tag": "a:1", "node": "w", "meta": {"k": "v"}},
+        {"data": "text", "tag": None, "meta": None},
+        {"data": 0.1},
+    ],
+    "node": "n",
+    "idempotency_key": "k",
+    "create": True,
+    "config": {"cap_records": 5},
+    "disable_backpressure": False,
+}
+CONFIG: dict[str, Any] = {
+    "type": "queue",
+    "ttl_ms": 60_000,
+    "cap_records": 10,
+    "cap_bytes": 1000,
+    "discard": "reject",
+    "durable": True,
+    "durability": "fsync",
+    "priority": 1,
+    "auto_priority": False,
+    "auto_create": False,
+    "idempotency_window_ms": 1000,
+    "dedupe_node": False,
+    "lease_ms": 1000,
+    "claim_jitter_ms": 5,
+    "max_deliveries": 3,
+    "dead_letter": "dead",
+    "leases_durable": True,
+}
+ERASE: dict[str, Any] = {"before_seq": 5, "match": ["tag", "Glob", "a:*"]}
+WATCH: dict[str, Any] = {
+    "topics": {"a": {"from_seq": 5}, "b.c": {"tail": True}},
+    "node": "n",
+    "limit": 10,
+    "max_batch_bytes": 1000,
+    "heartbeat_ms": 2000,
+    "include_meta": False,
+    "include_tags": True,
+    "include_data": False,
+    "consistency": "strong",
+}
+DIFF: dict[str, Any] = {"from_seq": 1, "limit": 5, "node": ["n"], "wait_ms": 10, "max_batch_bytes": 100}
+CLAIM: dict[str, Any] = {"node": "w", "max": 5, "lease_ms": 1000}
+SETTLE: dict[str, Any] = {"node": "w", "seqs": [1, 2], "lease_ids": ["lease_1"], "delay_ms": 5, "lease_ms": 1000}
+COMMANDS: tuple[dict[str, Any], ...] = (
+    {
+        "op": "subscribe", "request_id": "r1", "topic": "a", "topics": {"b": {"from_seq": 2}, "c": {"tail": True}},
+        "from_seq": 3, "tail": False, "node": ["n"], "limit": 10, "max_batch_bytes": 100, "include_tags": True,
+        "lenient": True,
+    },
+    {"op": "unsubscribe", "request_id": 2, "topic": "a", "topics": ["a", "b"]},
+    {"op": "publish", "request_id": {"n": [1]}, "topic": "a", "return_seqs": False, **WRITE},
+    {"op": "ping", "request_id": None},
+)  # fmt: skip
+_AT = 1_700_000_000_000
+LEASE_EVENTS: tuple[dict[str, Any], ...] = (
+    {"event": "claim", "at": _AT, "id": "c1", "node": "w", "until": _AT + 1000, "jobs": [0, 3, 5, 6], "gone": [3, 4]},
+    {"event": "ack", "at": _AT + 1, "node": "w", "jobs": [0, 1]},
+    {"event": "nack", "at": _AT + 2, "node": "w", "jobs": [1, 2], "ready_at": _AT + 500},
+    {"event": "extend", "at": _AT + 3, "node": "w", "jobs": [2, 3], "until": _AT + 9000},
+    {"event": "release", "at": _AT + 4, "node": "w", "connection": "", "jobs": [5, 6]},
+    {"event": "dead", "at": _AT + 5, "jobs": [1, 2], "topic": "dead"},
+    {"event": "remove", "at": _AT + 6, "jobs": [8, 9], "floor": 2},
+    {"event": "join", "at": _AT + 7, "id": "j", "node": "v", "max": 2, "lease_ms": 10, "max_bytes": 9, "closes": _AT + 9},
+    {
+        "event": "deal", "at": _AT + 9, "closes": _AT + 9,
+        "hands": [{"id": "j", "node": "v", "until": _AT + 99, "jobs": [9, 11], "connection": "c"}], "gone": [],
+    },
+    {
+        "event": "configure", "at": _AT + 10, "lost": [2, 4],
+        "timings": {"wait": [1, 5, 5, 5, {"4": 1}], "redelivered": 1, "dead": 2},
+    },
+)  # fmt: skip
+TOPIC_KEYS = tuple(
+    dict.fromkeys(
+        key
+        for document in (WRITE, WRITE["records"][0], CONFIG, WATCH, DIFF, CLAIM, SETTLE, *COMMANDS, *LEASE_EVENTS)
+        for key in document
+    )
+)
+TOPIC_WORDS: tuple[Any, ...] = (
+    *_ODD, 2**63 - 1, 2**63, 10**25, 10**400, "n" * 129, "t" * 257, "k" * 257, "a*", "*", "tag", "Eq", "Glob", "log",
+    "queue", "old", "reject", "disk", "fsync", "eventual", "strong", "subscribe", "publish", "ping", "\ud800",
+    {str(key): key for key in range(65)}, {"data": 1}, [{"data": 1}] * 3, [0, 1], [3, 2], [4], [2**62, 2**63 - 1],
+    ["tag", "Eq", "a"], _AT, _AT + 6000, {"m": "x" * 17_000},
+)  # fmt: skip

@@ -118,9 +118,22 @@ def test_the_digest_names_one_history() -> None:
 
 
 def test_a_record_that_is_no_event_is_damage() -> None:
-    for data in (b"", b"{}", b'{"event":"other","at":1}', b'{"event":"ack","at":1}', b"[1]"):
+    for data in (b"", b"{}", b'{"event":"other","at":1}', b'{"event":"ack","at":1}', b"[1]", b'{"event":"\xed"}'):
         with pytest.raises(Damaged, match="lease log of q"):
             events.decode(data, "lease log of q")
+
+
+@pytest.mark.parametrize("jobs", ["[1]", "[2,1]", "[1,1]", "[1,2,2,3]", "[-1,2]", "[0,9223372036854775808]"])
+def test_jobs_that_are_no_ascending_runs_are_damage(jobs: str) -> None:
+    hand = f'{{"id":"c","node":"w","until":1,"jobs":{jobs}}}'
+    for text in (
+        f'{{"event":"remove","at":1,"jobs":{jobs}}}',
+        f'{{"event":"claim","at":1,"id":"c","node":"w","until":1,"jobs":[],"gone":{jobs}}}',
+        f'{{"event":"deal","at":1,"closes":1,"hands":[{hand}]}}',
+    ):
+        events.decode(text.replace(jobs, "[0,2,3,4]").encode(), "lease log of q")
+        with pytest.raises(Damaged, match="lease log of q"):
+            events.decode(text.encode(), "lease log of q")
 
 
 def test_a_lease_id_is_of_one_claim_and_one_job() -> None:

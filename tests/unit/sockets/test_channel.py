@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 from headrace.batch import Record
 from headrace.errors import Damaged
 from headrace.sockets.channel import MAX_MESSAGE_BYTES, Channel, decode, encode, messages
+from headrace.sockets.session import find
 from headrace.tables.follows import Follow
+from headrace.tables.parts import Part
+from headrace.tables.sessions import MemorySessions
 from headrace.watch.frames import CaughtUp, Frame, Position, Records, Tombstone, TopicDeleted
 
 NAME = "räume/grün"
@@ -29,8 +32,17 @@ def told(frame: Frame, **options: Any) -> list[dict[str, Any]]:
 def test_a_channel_is_read_as_it_was_written() -> None:
     channel = Channel(NAME, Position(7, 3, 9, True, True), ("u1", "u2"), 5, 6, data=False, tags=True, meta=False)
     assert decode(Follow("log", "socket", "c", encode(channel))) == channel
-    with pytest.raises(Damaged):
-        decode(Follow("log", "socket", "c", b"{}"))
+    for damaged in (b"{}", b'{"name": "\xed"}', b'{"name":' + b"[" * 5000):
+        with pytest.raises(Damaged, match="follower="):
+            decode(Follow("log", "socket", "c", damaged))
+
+
+def test_a_row_that_holds_no_session_is_damage() -> None:
+    sessions = MemorySessions()
+    for number, damaged in enumerate((b"1", b'{"key_id": "\xed"}', b'{"key_id":' + b"[" * 5000)):
+        sessions.put_part(Part("socket", f"c{number}", data=damaged), None)
+        with pytest.raises(Damaged, match=f"connection_id=c{number}"):
+            find(sessions, f"c{number}")
 
 
 def test_records_are_told_with_the_cursor_before_and_after_them() -> None:

@@ -11,7 +11,7 @@ from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
-from headrace.errors import HeadraceError
+from headrace.errors import Damaged, HeadraceError
 from headrace.streams.values import AppendRequest, CreateRequest, ForkRequest
 from headrace.subscriptions.errors import (
     AlreadyClaimed,
@@ -28,7 +28,7 @@ from headrace.subscriptions.rules import Outcome
 from headrace.subscriptions.values import KIND, MAX_LINKS, Config, Link, Seen, Subscription
 from headrace.subscriptions.verbs import Ack
 from headrace.tables.items import Guard
-from headrace.tables.parts import PutPart
+from headrace.tables.parts import Part, PutPart
 from tests.unit.subscriptions.world import HOOK, PULL, World, everyone
 
 
@@ -749,3 +749,11 @@ def test_who_may_not_read_each_named_stream_adopts_no_subscription(world: World)
     with pytest.raises(PermissionError):
         world.subs.put("s", PULL, allow, "other")
     assert world.sub().key_id == ""
+
+
+@pytest.mark.parametrize("damaged", [b"1", b'{"id": "\xed"}', b'{"id":' + b"[" * 5000])
+def test_a_row_that_holds_no_subscription_is_damage(world: World, damaged: bytes) -> None:
+    sessions = world.stores.sessions
+    assert sessions.put_part(Part(KIND, "s", data=damaged), None)
+    with pytest.raises(Damaged, match="id=s"):
+        LinkRows(sessions).get("s")
