@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
 from collections import Counter
@@ -318,46 +319,48 @@ async def test_a_ring_that_was_lost_is_healed() -> None:
         assert all(seqs(event) == [2] for event in found)
 
 
-@pytest.mark.parametrize("topics", [8, 1000])
+@pytest.mark.parametrize(
+    ("topics", "a_second"),
+    [
+        (1, {"wal.read": 4, "sessions.part": 0.5}),
+        (8, {"wal.read": 32, "sessions.part": 0.5}),
+        (1000, {"wal.read": 12, "sessions.part": 0.5, "sessions.peek_bell": 4}),
+    ],
+)
 @in_a_loop
-async def test_what_an_idle_stream_reads(topics: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a thousand topics at most 16 reads a second: the bell, and twelve topics in turn."""
+async def test_what_an_idle_stream_reads(
+    topics: int, a_second: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of up to 8 topics four times a second; of more the bell, and twelve topics in turn (docs/benchmarks.md). Each is
+    a call to AWS. Every other second it looks for a newer stream, in place of a topic if there are many.
+    """
     server = Server(settings=Settings(metrics_interval_ms=0, sse_seconds=3600, max_watch_topics=1000))
     names = [f"t{number}" for number in range(topics)]
     for name in names:
         await append(server, name, "a")
-    reads = Counter[str]()
-    for port in ("wal", "sessions", "follows", "catalog"):
-        for method in (
-            "read",
-            "newest",
-            "part",
-            "parts",
-            "peek_bell",
-            "take_bell",
-            "get",
-            "of",
-            "put_part",
-            "commit",
-        ):
-            plain = getattr(getattr(server.stores, port), method, None)
-            if plain is not None:
+    calls = Counter[str]()
 
-                def counted(*args: Any, plain: Any = plain, what: str = f"{port}.{method}", **options: Any) -> Any:
-                    reads[what] += 1
-                    return plain(*args, **options)
+    def counted(plain: Callable[..., Any], what: str) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            calls[what] += 1
+            return plain(*args, **options)
 
-                monkeypatch.setattr(getattr(server.stores, port), method, counted)
+        return call
+
+    for port in ("wal", "sessions", "follows", "catalog", "watermarks", "producers", "objects"):
+        store = getattr(server.stores, port)
+        for name, plain in inspect.getmembers(store, inspect.ismethod):
+            if not name.startswith("_"):
+                monkeypatch.setattr(store, name, counted(plain, f"{port}.{name}"))
     async with opened(server, await create(server, *names, limit=1)) as read:
         caught_up = 0
         while caught_up < topics:
             caught_up += (await read.next() or {})["event"] == "caught-up"
         await read.quiet(1.5)
-        before, began = reads.copy(), server.parts.clock.monotonic()
+        before, began = calls.copy(), server.parts.clock.monotonic()
         await read.quiet(3)
         took_s = server.parts.clock.monotonic() - began
-        made = reads - before
-    most = 16 if topics > 8 else 8 * 4 + 1
-    assert sum(made.values()) <= most * took_s + 5, made
-    assert made["wal.commit"] == made["sessions.put_part"] == 0
+        made = calls - before
+    assert made.keys() <= a_second.keys(), made
+    assert all(made[what] <= most * took_s + 2 for what, most in a_second.items()), (made, took_s)
     assert made["wal.read"] > 3
