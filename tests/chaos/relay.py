@@ -4,8 +4,9 @@ did not.
     uv run python -m tests.chaos.relay --records 20000 --kills 100
 
 Producers append to topics, each batch under an idempotency key until it is acknowledged. One router copies a topic whole,
-the other what a filter lets through, exactly once. Watchers follow all topics, as `headrace watch` does; one of these drops
-old records. API processes, functions (the relay among them) and the dispatcher are killed all the while.
+the other what a filter lets through, exactly once. One topic has a cap, and one a TTL. Watchers follow topics, as `headrace
+watch` does: half of them so many that topics ring a bell, the others few, and one all from their beginning when the load is
+over. API processes, functions (the relay among them) and the dispatcher are killed all the while.
 """
 
 from __future__ import annotations
@@ -26,20 +27,23 @@ import orjson
 from cli.client import RetryPolicy, open_client
 from cli.commands.watch import Frame, Session, follow
 from cli.sse import Event, EventParser
+from headrace.watch.values import FEW
 from tests.chaos import injector
 from tests.chaos.client import JSON, NOTHING_WRITTEN, PATIENCE_S, UNKNOWN, Answer, Impatient
 from tests.chaos.killer import Killer
 from tests.chaos.load import Common, Worker
-from tests.chaos.relay_laws import KEPT, Push, Record, Relayed, Route, Sent, judge
+from tests.chaos.relay_laws import KEPT, Cut, Push, Record, Relayed, Route, Sent, judge
 from tests.chaos.rest import come_to_rest
 from tests.chaos.run import Options, Outcome, faulty_server
 from tests.support.emulated_cloud import DevServer
 
 _HEADERS = {"Content-Type": JSON}
-WHOLE, FILTERED, CAPPED = "whole", "filtered", "capped"
+WHOLE, FILTERED, CAPPED, EXPIRING = "whole", "filtered", "capped", "expiring"
 ROUTES = (Route(WHOLE, "copy", ""), Route(FILTERED, "kept", KEPT))
-TOPICS = (WHOLE, FILTERED, CAPPED, "copy", "kept")
-CAP_RECORDS = 50
+FEW_TOPICS = (WHOLE, FILTERED, CAPPED, EXPIRING, "copy", "kept")
+SPARE = ("spare-0", "spare-1", "spare-2")
+TOPICS = (*FEW_TOPICS, *SPARE)  # more than a stream reads one by one: they ring
+CUTS = {CAPPED: Cut(cap_records=50), EXPIRING: Cut(ttl_ms=3_000)}
 QUIET_S = 90.0  # how long a watcher may be sent nothing before that counts as stuck
 
 
@@ -79,8 +83,8 @@ class Founder(Person):
     """Creates the topics."""
 
     def work(self) -> None:
-        for topic in (WHOLE, FILTERED, CAPPED):
-            config = {"cap_records": CAP_RECORDS} if topic == CAPPED else {}
+        for topic in (WHOLE, FILTERED, CAPPED, EXPIRING, *SPARE):
+            config = CUTS[topic]._asdict() if topic in CUTS else {}
             self.client.until({200, 201}, "PUT", topic, _HEADERS, orjson.dumps(config))
 
 
@@ -120,10 +124,11 @@ class Producer(Person):
         while pushed < share and not self.common.stop.is_set():
             count = min(self.random.randint(1, 20), share - pushed)
             ids = tuple(f"{self.name}-{number}" for number in range(pushed, pushed + count))
-            topic = self.random.choice((WHOLE, FILTERED, FILTERED, CAPPED))
+            topic = self.random.choice((WHOLE, FILTERED, FILTERED, CAPPED, EXPIRING, self.random.choice(SPARE)))
             records = [{"data": {"id": one}, "tag": self._tag()} for one in ids]
+            begun_ms = now_ms()
             answer = self.ask(topic, {"records": records, "idempotency_key": ids[0]})
-            self.relayed.pushes.append(Push(topic, ids, orjson.loads(answer.body)["first_seq"]))
+            self.relayed.pushes.append(Push(topic, ids, orjson.loads(answer.body)["first_seq"], begun_ms))
             pushed += count
             self.common.stop.wait(self.random.random() * 2 * self.common.pause_s)
 
@@ -151,9 +156,15 @@ class Watching(Session):
 
 
 class Watcher(Person):
-    """Watches all topics until it was sent what they have at rest. `heard_s`: when it was last sent something."""
+    """Watches topics until it was sent what they have at rest. `heard_s`: when it was last sent something."""
 
     heard_s = 0.0
+
+    def __init__(
+        self, common: Common, name: str, relayed: Relayed, options: RelayOptions, topics: tuple[str, ...]
+    ) -> None:
+        super().__init__(common, name, relayed, options)
+        self.topics = relayed.follows[name] = topics
 
     def work(self) -> None:
         sent = self.relayed.watched[self.name]
@@ -161,7 +172,7 @@ class Watcher(Person):
         client.sleep = self._sleep
         start: dict[str, object] = {"from_seq": 0}
         options = {"include_tags": True, "heartbeat_ms": 1000}
-        session = Watching(client, self.common.url, options, dict.fromkeys(TOPICS, start), lenient=False)
+        session = Watching(client, self.common.url, options, dict.fromkeys(self.topics, start), lenient=False)
         session.ended = self.common.written
         self.heard_s = time.monotonic()
         try:
@@ -183,14 +194,19 @@ class Watcher(Person):
         reached = Counter[str]()
         for one in list(self.relayed.watched[self.name]):
             reached[one.topic] = max(reached[one.topic], one.last)
-        return all(reached[topic] >= head for topic, head in heads.items())
+        return all(reached[topic] >= heads[topic] for topic in self.topics)
+
+
+def now_ms() -> int:
+    """Returns the time, which is that of the emulator's processes, too."""
+    return time.time_ns() // 1_000_000
 
 
 def noted(frame: Frame, place: int) -> Sent:
     """Returns what a frame tells of a topic."""
     data: dict[str, Any] = orjson.loads(frame.data)
     if frame.kind == "tombstone":
-        return Sent(frame.topic, place, data["gap_from"], data["gap_to"], is_gap=True)
+        return Sent(frame.topic, place, data["gap_from"], data["gap_to"], is_gap=True, noted_ms=now_ms())
     records = tuple(Record(one["$seq"], one["data"]["id"], one.get("$tag", "")) for one in data["records"])
     return Sent(frame.topic, place, data["from_seq"] + 1, data["to_seq"], records)
 
@@ -235,11 +251,13 @@ class RelayReport(Outcome):
         frames = sum(map(len, relayed.watched.values()))
         shown = sum(len(one.records) for sent in relayed.watched.values() for one in sent)
         gaps = sum(one.is_gap for sent in relayed.watched.values() for one in sent)
+        bells = sum(len(topics) > FEW for topics in relayed.follows.values())
         copied = ", ".join(f"{route.dest} {relayed.heads.get(route.dest, 0):,}" for route in ROUTES)
         lines = [
             f"{self.load_s:.0f} s under load, {self.rest.seconds:.0f} s until rest",
             f"records: {self.pushed:,} appended; copied: {copied}",
-            f"watchers: {len(relayed.watched)}; {frames:,} frames with {shown:,} records, {gaps:,} gaps",
+            f"watchers: {len(relayed.watched)}, {bells} of many topics",
+            f"they were sent {frames:,} frames with {shown:,} records, and {gaps:,} gaps",
             f"kills: {self.kills.total()}: {', '.join(f'{kind} {n}' for kind, n in sorted(self.kills.items()))}",
             f"answers: {', '.join(f'{what} {n:,}' for what, n in sorted(answers.items()))}",
             f"faults: {self.faults.total():,}",
@@ -261,14 +279,17 @@ def run(options: RelayOptions) -> RelayReport:
 
 def _load(server: DevServer, report: RelayReport, folder: Path) -> None:
     options, relayed = report.options, report.relayed
-    relayed.routes, relayed.capped = list(ROUTES), {CAPPED}
+    relayed.routes, relayed.cuts = list(ROUTES), CUTS
     common = Common(server.url, options.seed, options.write_pause_s)
     before = [Founder(common, "founder", relayed, options), Router(common, "router", relayed, options, waits=False)]
     for one in before:
         one.start()
         one.join()
     producers = [Producer(common, f"p{number}", relayed, options) for number in range(options.producers)]
-    watchers = [Watcher(common, f"v{number}", relayed, options) for number in range(options.watchers)]
+    watchers = [
+        Watcher(common, f"v{number}", relayed, options, FEW_TOPICS if number % 2 else TOPICS)
+        for number in range(options.watchers)
+    ]
     done = 0.0
     killer = Killer(server, common.random("killer"), options.kills, options.kill_pause_s, lambda: done, common.stop)
     everybody: list[Person] = [*before, *producers, *watchers]
@@ -291,10 +312,13 @@ def _load(server: DevServer, report: RelayReport, folder: Path) -> None:
     for one in after:
         one.start()
         one.join(options.rest_s + PATIENCE_S)
+    watchers.append(Watcher(common, "latecomer", relayed, options, TOPICS))
+    watchers[-1].start()
     _let_watchers_catch_up(watchers, relayed, options.rest_s)
     common.written.set()
     for one in watchers:
         one.join(PATIENCE_S)
+    everybody.append(watchers[-1])
     report.load_s = time.monotonic() - started
     report.errors += [f"{one.name} did not end" for one in everybody if one.is_alive()]
     report.errors += [f"{one.name}: {one.error!r}" for one in everybody if one.error is not None]

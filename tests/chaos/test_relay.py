@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.relay import RelayOptions, run
+from tests.chaos.relay import CUTS, RelayOptions, run
 
 SMALL = RelayOptions(
     records=600,
@@ -31,3 +31,5 @@ def test_the_laws_of_the_relay_hold_under_faults_and_kills(capsys: pytest.Captur
     assert report.pushed == SMALL.records
     assert min(report.kills[kind] for kind in ("api", "dispatcher", "sealer")) >= 2
     assert report.faults.total() > 5
+    gaps = {one.topic for sent in report.relayed.watched.values() for one in sent if one.is_gap}
+    assert gaps == set(CUTS), "the cap and the TTL have cut"

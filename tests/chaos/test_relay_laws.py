@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.chaos.relay_laws import KEPT, LAWS, Push, Record, Relayed, Route, Sent, judge
+from tests.chaos.relay_laws import KEPT, LAWS, Cut, Push, Record, Relayed, Route, Sent, judge
 
 
 def records(topic: str, *tags: str) -> list[Record]:
@@ -14,17 +14,27 @@ def records(topic: str, *tags: str) -> list[Record]:
 
 
 def good() -> Relayed:
-    """Returns what keeps all laws: a filtered copy; a watcher that a lost connection sent back, and that a cap cut."""
+    """Returns what keeps all laws: a filtered copy; a watcher that a lost connection sent back, and that a cap and a TTL
+    cut; one of fewer topics.
+    """
     source = records("a", f"{KEPT}1", "x", f"{KEPT}2")
     copies = [Record(1, "a-1", f"{KEPT}1"), Record(2, "a-3", f"{KEPT}2")]
     capped = [Record(3, "c-3", "x"), Record(4, "c-4", "x")]
     relayed = Relayed(
         routes=[Route("a", "b", KEPT)],
-        capped={"c"},
-        pushes=[Push("a", ("a-1", "a-2"), 1), Push("a", ("a-3",), 3), Push("c", ("c-1", "c-2", "c-3", "c-4"), 1)],
-        topics={"a": source, "b": copies, "c": capped},
-        heads={"a": 3, "b": 2, "c": 4},
+        cuts={"c": Cut(cap_records=2), "d": Cut(ttl_ms=1000)},
+        follows={"w": ("a", "b", "c", "d"), "x": ("a",)},
+        pushes=[
+            Push("a", ("a-1", "a-2"), 1),
+            Push("a", ("a-3",), 3),
+            Push("c", ("c-1", "c-2", "c-3", "c-4"), 1),
+            Push("d", ("d-1",), 1, begun_ms=5000),
+            Push("d", ("d-2",), 2, begun_ms=6001),
+        ],
+        topics={"a": source, "b": copies, "c": capped, "d": []},
+        heads={"a": 3, "b": 2, "c": 4, "d": 2},
     )
+    relayed.watched["x"] = [Sent("a", 0, 1, 3, tuple(source))]
     relayed.watched["w"] = [
         Sent("a", 0, 1, 2, tuple(source[:2])),
         Sent("a", 2, 2, 3, tuple(source[1:])),
@@ -32,6 +42,8 @@ def good() -> Relayed:
         Sent("c", 0, 1, 1, (Record(1, "c-1", "x"),)),
         Sent("c", 1, 2, 2, is_gap=True),
         Sent("c", 2, 3, 4, tuple(capped)),
+        Sent("d", 0, 1, 1, is_gap=True, noted_ms=6000),
+        Sent("d", 1, 2, 2, (Record(2, "d-2", "x"),)),
     ]
     return relayed
 
@@ -68,6 +80,18 @@ def a_gap_that_no_cap_made(relayed: Relayed) -> None:
     relayed.watched["w"][2] = Sent("b", 0, 1, 2, is_gap=True)
 
 
+def a_gap_that_the_cap_explains_only_in_part(relayed: Relayed) -> None:
+    relayed.watched["w"].append(Sent("c", 1, 2, 3, is_gap=True))
+
+
+def a_gap_before_the_ttl_is_over(relayed: Relayed) -> None:
+    relayed.watched["w"].append(Sent("d", 0, 1, 2, is_gap=True, noted_ms=7000))
+
+
+def a_watcher_of_few_topics_misses_one(relayed: Relayed) -> None:
+    relayed.watched["x"].clear()
+
+
 def a_watcher_is_shown_something_else(relayed: Relayed) -> None:
     relayed.watched["w"][2] = Sent("b", 0, 1, 2, (Record(1, "a-2", ""), Record(2, "a-3", "")))
 
@@ -89,7 +113,10 @@ BREAKS: dict[Callable[[Relayed], None], str] = {
     copies_are_in_another_order: "a destination is its filtered source",
     a_copy_did_not_pass_the_filter: "a destination is its filtered source",
     a_watcher_misses_the_end: "a watcher sees everything",
-    a_gap_that_no_cap_made: "a watcher sees everything",
+    a_watcher_of_few_topics_misses_one: "a watcher sees everything",
+    a_gap_that_no_cap_made: "a gap is what a cap or a ttl cut",
+    a_gap_that_the_cap_explains_only_in_part: "a gap is what a cap or a ttl cut",
+    a_gap_before_the_ttl_is_over: "a gap is what a cap or a ttl cut",
     a_watcher_is_shown_something_else: "a watcher is sent what is there",
     a_frame_begins_behind_the_next: "frames leave nothing out",
     a_frame_has_a_hole: "frames leave nothing out",
