@@ -13,8 +13,8 @@ from cli.tables import print_table
 from cli.terminal import say
 from cli.units import Duration, Size
 from operators.cost import show
+from operators.cost.charges import Estimate
 from operators.cost.counts import counted
-from operators.cost.model import Estimate
 from operators.cost.prices import BadPrices, Prices, parse, standard
 from operators.cost.workload import Workload
 from operators.stores import print_json
@@ -30,7 +30,8 @@ What makes it expensive, and what to do:
   many small requests   batch: 100 records of 500 bytes in one append cost as much as 5 appends
   middling payloads     each started KB of an entry is paid twice, written and trimmed: with payloads of 5 to
                         32 KB compressed a lower --spill-bytes (HEADRACE_SPILL_BYTES) is cheaper, and slower
-  open followers        a connection held on Lambda is paid by the second
+  open followers        a connection held on Lambda is paid by the second, so is a watch; a silent socket is not
+  jobs one by one       each is three requests and three writes: enqueue, claim and acknowledge many at once
   eager indexing        a job run has a fixed price: raise --index-age (HEADRACE_INDEX_AGE_MS)
   own metrics           custom metrics and a stream: --metrics-interval 0s shows what goes without the stream
 
@@ -43,6 +44,7 @@ Examples:
   headrace cost --appends-per-month 10e6 --batch 100 --record-bytes 500
   headrace cost --appends-per-month 10e6 --batch 100 --searches 1e6 --retention-days 365
   headrace cost --appends-per-month 1e6 --query 'exact requestId' --searches 1e6 --json | jq .usd
+  headrace cost --jobs 10e6 --job-batch 10 --webhooks 1e6 --sockets 100 --pushes 5e6
   headrace cost --units                                          # a million appends, a GB kept, a million searches
   headrace cost --show-prices
   headrace cost --prices mine.toml --region-note eu-central-1
@@ -94,6 +96,18 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
     "--indexed/--not-indexed", default=None, help="Whether job runs index. [default: if there are searches]"
 )
 @click.option("--followers", type=Amount(), default=0, help="Long-polls or SSE on Lambda that are always open.")
+@click.option("--jobs", type=Amount(), default=0, help="Jobs through queues: enqueued, claimed, acknowledged.")
+@click.option(
+    "--job-batch", type=click.IntRange(1, 1000), default=1, show_default=True, help="Jobs in one request of these."
+)
+@click.option("--copies", type=Amount(), default=0, help="Appends that routers copy, once for each router.")
+@click.option("--watches", type=Amount(), default=0, help="Watches on Lambda that are always open.")
+@click.option(
+    "--watch-topics", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Topics of each watch."
+)
+@click.option("--sockets", type=Amount(), default=0, help="WebSockets that are always open.")
+@click.option("--pushes", type=Amount(), default=0, help="Messages to sockets: one for each append and socket.")
+@click.option("--webhooks", type=Amount(), default=0, help="Deliveries of webhooks.")
 @click.option(
     "--cold-share",
     type=click.FloatRange(0, 1),
@@ -143,6 +157,14 @@ def command(
     query: str | None,
     indexed: bool | None,
     followers: float,
+    jobs: float,
+    job_batch: int,
+    copies: float,
+    watches: float,
+    watch_topics: int,
+    sockets: float,
+    pushes: float,
+    webhooks: float,
     cold_share: float,
     spill_bytes: int,
     seal_age: int,
@@ -174,6 +196,14 @@ def command(
         query=query,
         cold_share=cold_share,
         followers=followers,
+        jobs=jobs,
+        job_batch=job_batch,
+        copies=copies,
+        watches=watches,
+        watch_topics=watch_topics,
+        sockets=sockets,
+        pushes=pushes,
+        webhooks=webhooks,
         indexed=searches > 0 if indexed is None else indexed,
         spill_bytes=spill_bytes,
         seal_age_s=seal_age / 1000,
@@ -190,8 +220,14 @@ def command(
     elif show_prices:
         _print(show.price_sheet(estimate.prices))
     elif as_units:
-        for sheet in (show.append_sheet(estimate), show.unit_sheet(estimate), show.search_sheet(estimate)):
-            _print(sheet)
+        for sheet in (
+            show.append_sheet,
+            show.unit_sheet,
+            show.reaction_sheet,
+            show.operation_sheet,
+            show.search_sheet,
+        ):
+            _print(sheet(estimate))
         _footer(estimate)
     else:
         _print(show.bill_sheet(estimate))
@@ -219,6 +255,8 @@ def _unit_document(estimate: Estimate) -> dict[str, Any]:
         "prices_as_of": estimate.prices.oldest,
         "appends": [one._asdict() for one in units.appends(estimate)],
         "others": {one.of: one.usd for one in units.others(estimate)},
+        "reactions": {one.of: one.usd for one in units.reactions(estimate)},
+        "operations": estimate.counts.operations,
         "searches": {
             name: {"opened": opened, "cold_process": cold} for name, opened, cold in units.searches(estimate)
         },

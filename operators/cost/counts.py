@@ -130,6 +130,7 @@ class Template(msgspec.Struct, frozen=True):
     dashboards: int
     tables: int
     memory_mb: int
+    webhook_memory_mb: int
     snapshots: int
     schedules_a_day: float
     queues_polled: int
@@ -151,6 +152,7 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         sweep_idle, tick_idle, relay_idle: what the schedules of sealer, indexer and relay spend when there is nothing to
             do.
         idle_metrics: custom metrics that they write then.
+        operations: what topics, queues, routers, watches, sockets and subscriptions spend for each operation.
         templates: what each preset of an environment deploys.
     """
 
@@ -167,6 +169,7 @@ class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tick_idle: dict[str, float]
     relay_idle: dict[str, float]
     idle_metrics: list[str]
+    operations: dict[str, dict[str, float]]
     index: dict[str, dict[str, float]]
     searches: dict[str, dict[str, float]]
     own_metrics: OwnMetrics

@@ -8,52 +8,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from operators.cost.counts import Counts, Query, Spent, Template, read_units
-from operators.cost.prices import Bill, Ledger, Prices
-from operators.cost.workload import DAYS, GB, SECONDS, Assumptions, Workload
+from operators.cost import reactions
+from operators.cost.charges import (
+    Estimate,
+    compute,
+    invoked,
+    lingers,
+    memory_gb,
+    sealed,
+    sealed_entries,
+    served,
+    stores,
+    waits,
+)
+from operators.cost.counts import Query, read_units
+from operators.cost.prices import Bill, Ledger
+from operators.cost.workload import DAYS, GB, SECONDS
 
-_ROUTE_BYTES = 512 * 1024  # an HTTP API counts a larger request as several
-_WRITE_BYTES = 1024
 _DELETES = 25  # deletes in one batch
 _OPEN_PAGE = 512  # segments that a manifest names itself, on average
 _FANOUT = 8
 _RUN_SEGMENTS = 16
 _LEVELS = 3
-_CALLS = ("PutItem", "GetItem", "Query", "UpdateItem", "DeleteItem", "BatchWriteItem", "TransactWriteItems")
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The inputs of a bill: the workload, the counts, the prices and the assumptions."""
-
-    work: Workload
-    counts: Counts
-    prices: Prices
-    assumed: Assumptions = field(default_factory=Assumptions)
-
-    @property
-    def template(self) -> Template:
-        """Returns what is deployed."""
-        return self.counts.templates[self.work.environment]
-
-    @property
-    def is_spilled(self) -> bool:
-        """Returns whether an append's payload is stored in the bucket."""
-        return self.counts.stored(self.work.payload_bytes) > self.work.spill_bytes
-
-    @property
-    def item_bytes(self) -> float:
-        """Returns the size in bytes of the DynamoDB item of an append's entry."""
-        if self.is_spilled:
-            return self.counts.spilled_item
-        return self.counts.item_overhead + self.counts.stored(self.work.payload_bytes)
-
-    @property
-    def item_units(self) -> int:
-        """Returns the write units that an append's entry costs; its removal costs as many again."""
-        return max(1, math.ceil(self.item_bytes / _WRITE_BYTES))
 
 
 def bill(estimate: Estimate) -> Bill:
@@ -64,6 +42,7 @@ def bill(estimate: Estimate) -> Bill:
         _reads,
         _searches,
         _followers,
+        *reactions.PARTS,
         _sealing,
         _trimming,
         _own_metrics,
@@ -83,8 +62,8 @@ def _appends(estimate: Estimate, ledger: Ledger) -> None:
         stored = counts.stored(work.payload_bytes)
         milliseconds += assumed.s3_put_ms
         ledger.add(part, "s3.put", work.appends)
-        ledger.add(part, "s3.storage", work.appends * stored / GB * _lingers(estimate))
-    _served(estimate, ledger, part, work.appends, milliseconds, work.payload_bytes)
+        ledger.add(part, "s3.storage", work.appends * stored / GB * lingers(estimate))
+    served(estimate, ledger, part, work.appends, milliseconds, work.payload_bytes)
     ledger.add(part, "dynamodb.write", work.appends * estimate.item_units)
     ledger.add(part, "dynamodb.read", work.appends * work.cold_share * counts.append_cold["read_units"])
 
@@ -96,15 +75,15 @@ def _reads(estimate: Estimate, ledger: Ledger) -> None:
     work, counts, assumed = estimate.work, estimate.counts, estimate.assumed
     fresh = work.appends * work.readers
     gets = 1 if estimate.is_spilled else 0
-    _served(estimate, ledger, "read, new", fresh, assumed.dynamodb_ms + gets * assumed.s3_get_ms, work.payload_bytes)
+    served(estimate, ledger, "read, new", fresh, assumed.dynamodb_ms + gets * assumed.s3_get_ms, work.payload_bytes)
     ledger.add("read, new", "dynamodb.read", fresh * math.ceil(read_units(estimate.item_bytes)))
     ledger.add("read, new", "s3.get", fresh * gets)
     page_bytes = min(assumed.page_bytes, assumed.page_records * work.record_bytes)
     pages = work.replayed_gb * GB / page_bytes
     spent = counts.read_segment.spent
     milliseconds = assumed.dynamodb_ms + assumed.s3_get_ms + page_bytes / counts.printed.replay_mb_per_cpu_s / 1000
-    _served(estimate, ledger, "read, segments", pages, milliseconds, page_bytes)
-    _stores(ledger, "read, segments", spent, pages)
+    served(estimate, ledger, "read, segments", pages, milliseconds, page_bytes)
+    stores(ledger, "read, segments", spent, pages)
 
 
 def mean_query(queries: Mapping[str, Query]) -> Query:
@@ -124,12 +103,12 @@ def _searches(estimate: Estimate, ledger: Ledger) -> None:
     query = mean_query(queries) if work.query is None else queries[work.query]
     warm, cold = counts.searches["warm"], counts.searches["cold"]
     cold_searches = work.searches * work.cold_share
-    _served(estimate, ledger, "search", work.searches, query.wall_ms, 0)
+    served(estimate, ledger, "search", work.searches, query.wall_ms, 0)
     if query.cold_wall_ms is not None:
-        _compute(estimate, ledger, "search", cold_searches, query.cold_wall_ms - query.wall_ms)
-    _stores(ledger, "search", {"read_units": warm["read_units"], "get": query.gets}, work.searches)
+        compute(estimate, ledger, "search", cold_searches, query.cold_wall_ms - query.wall_ms)
+    stores(ledger, "search", {"read_units": warm["read_units"], "get": query.gets}, work.searches)
     extra = {name: cold[name] - warm.get(name, 0) for name in ("read_units", "get")}
-    _stores(ledger, "search", {**extra, "list": cold.get("list", 0)}, cold_searches)
+    stores(ledger, "search", {**extra, "list": cold.get("list", 0)}, cold_searches)
 
 
 def _followers(estimate: Estimate, ledger: Ledger) -> None:
@@ -138,7 +117,7 @@ def _followers(estimate: Estimate, ledger: Ledger) -> None:
     """
     assumed, followers = estimate.assumed, estimate.work.followers
     polls = followers * SECONDS / assumed.long_poll_s
-    _served(estimate, ledger, "follow", polls, assumed.long_poll_s * 1000, 0)
+    served(estimate, ledger, "follow", polls, assumed.long_poll_s * 1000, 0)
     ledger.add("follow", "dynamodb.read", followers * SECONDS / assumed.follower_poll_s)
 
 
@@ -146,41 +125,29 @@ def _sealing(estimate: Estimate, ledger: Ledger) -> None:
     work, counts, assumed = estimate.work, estimate.counts, estimate.assumed
     look, part = counts.seal.look, "seal"
     windows = SECONDS / assumed.stream_batch_s
-    invocations = max(min(work.appends, windows), work.appends / 1000)
+    invocations = max(min(work.entries, windows), work.entries / 1000)
     looks = min(work.appends, work.streams * windows)
-    _invoked(estimate, ledger, part, invocations, 0)
-    _compute(estimate, ledger, part, looks, _waits(estimate, look))
-    _stores(ledger, part, look, looks)
-    _sealed(estimate, ledger, part, work.segments)
+    invoked(estimate, ledger, part, invocations, 0)
+    compute(estimate, ledger, part, looks, waits(estimate, look))
+    stores(ledger, part, look, looks)
+    sealed(estimate, ledger, part, work.segments)
     if work.appends:
-        _stores(ledger, part, {"put": 1}, work.streams)
+        stores(ledger, part, {"put": 1}, work.streams)
     spilled = work.appends if estimate.is_spilled else 0
-    _compute(estimate, ledger, part, spilled, assumed.s3_get_ms)
-    _compute(estimate, ledger, part, work.gb, 1000 / counts.printed.seal_mb_per_cpu_s * 1000)
+    compute(estimate, ledger, part, spilled, assumed.s3_get_ms)
+    compute(estimate, ledger, part, work.gb, 1000 / counts.printed.seal_mb_per_cpu_s * 1000)
     ledger.add(part, "dynamodb.read", work.appends * estimate.item_bytes / 4096)
     ledger.add(part, "s3.get", spilled)
-
-
-def _sealed(estimate: Estimate, ledger: Ledger, part: str, segments: float) -> None:
-    """Adds to the ledger the fixed cost of sealing this many segments, whatever they contain: calls, messages, and the
-    invocations that they cause.
-    """
-    spent, messages = estimate.counts.seal.seal, estimate.counts.seal.messages
-    fixed = {**spent, "put": spent["put"] - 1}  # the log's description is written once
-    _stores(ledger, part, fixed, segments)
-    _invoked(estimate, ledger, part, segments * messages, 0)
-    _compute(estimate, ledger, part, segments, _waits(estimate, fixed))
-    ledger.add(part, "sqs.request", segments * messages * estimate.assumed.sqs_requests)
 
 
 def _trimming(estimate: Estimate, ledger: Ledger) -> None:
     work, counts, part = estimate.work, estimate.counts, "trim"
     fixed = {name: count for name, count in counts.seal.trim.items() if name not in ("write_units", "BatchWriteItem")}
-    _stores(ledger, part, fixed, work.segments)
+    stores(ledger, part, fixed, work.segments)
     ledger.add(part, "dynamodb.read", work.appends * estimate.item_bytes / 4096)
     ledger.add(part, "dynamodb.write", work.appends * estimate.item_units)
-    _compute(estimate, ledger, part, work.segments, _waits(estimate, fixed))
-    _compute(estimate, ledger, part, work.appends / _DELETES, estimate.assumed.dynamodb_ms)
+    compute(estimate, ledger, part, work.segments, waits(estimate, fixed))
+    compute(estimate, ledger, part, work.appends / _DELETES, estimate.assumed.dynamodb_ms)
 
 
 def _own_metrics(estimate: Estimate, ledger: Ledger) -> None:
@@ -188,13 +155,10 @@ def _own_metrics(estimate: Estimate, ledger: Ledger) -> None:
     The cost of its index is added by `_indexing`.
     """
     work, own, part = estimate.work, estimate.counts.own_metrics, "own metrics"
-    units = own.flush.get("write_units", 0)
-    ledger.add(part, "dynamodb.write", 2 * units * work.flushes)  # written and trimmed
-    ledger.add(part, "dynamodb.read", 2 * units / 4 * work.flushes)  # sealed and trimmed; a read unit is four KB
-    _stores(ledger, part, estimate.counts.seal.look, work.flushes)
-    _sealed(estimate, ledger, part, work.metrics_segments)
+    stores(ledger, part, own.flush, work.flushes)
+    sealed_entries(estimate, ledger, part, work.flushes, own.flush["write_units"])
     touching = work.searches + (work.appends * (1 + work.readers) if estimate.is_spilled else 0)
-    _stores(ledger, part, own.count, min(touching, work.streams * work.flushes))
+    stores(ledger, part, own.count, min(touching, work.streams * work.flushes))
 
 
 @dataclass(frozen=True)
@@ -239,24 +203,19 @@ def _indexing(estimate: Estimate, ledger: Ledger) -> None:
         return
     for step in ("look", "start", "follow"):
         spent = estimate.counts.index[step]
-        _stores(ledger, part, spent, done.built)
-        _invoked(estimate, ledger, part, done.built, _waits(estimate, spent))
-    _stores(ledger, part, estimate.counts.index["job"], done.built * (1 + done.levels / _FANOUT))
+        stores(ledger, part, spent, done.built)
+        invoked(estimate, ledger, part, done.built, waits(estimate, spent))
+    stores(ledger, part, estimate.counts.index["job"], done.built * (1 + done.levels / _FANOUT))
     ledger.add(
         part, "sqs.request", (estimate.work.segments + estimate.work.metrics_segments) * estimate.assumed.sqs_requests
     )
     if estimate.work.indexed:
-        ledger.add("keep", "s3.storage", estimate.work.gb * _index_ratio(estimate) * done.levels * _lingers(estimate))
+        ledger.add("keep", "s3.storage", estimate.work.gb * _index_ratio(estimate) * done.levels * lingers(estimate))
 
 
 def _index_ratio(estimate: Estimate) -> float:
     build = estimate.counts.printed.index
     return build.bytes / (build.events * build.event_bytes)
-
-
-def _lingers(estimate: Estimate) -> float:
-    """Returns for how many months the bucket keeps objects that were deleted or replaced."""
-    return estimate.work.noncurrent_days / DAYS
 
 
 def _kept(estimate: Estimate, ledger: Ledger) -> None:
@@ -291,55 +250,13 @@ def _standing(estimate: Estimate, ledger: Ledger) -> None:
     ledger.add(part, "secrets.secret", has.secrets)
     ledger.add(part, "cloudwatch.alarm", has.alarm_metrics)
     ledger.add(part, "cloudwatch.dashboard", has.dashboards)
-    ledger.add(part, "lambda.snapshot_cache", has.snapshots * _memory_gb(estimate) * SECONDS)
+    ledger.add(part, "lambda.snapshot_cache", has.snapshots * memory_gb(estimate) * SECONDS)
     ledger.add(part, "sqs.request", has.queues_polled * assumed.pollers * SECONDS / assumed.poll_s)
     rounds = has.schedules_a_day * DAYS / 3  # a third of them the sealer's, one the indexer's, one the relay's
     for spent in (estimate.counts.sweep_idle, estimate.counts.tick_idle, estimate.counts.relay_idle):
-        _stores(ledger, part, spent, rounds)
-        _invoked(estimate, ledger, part, rounds, _waits(estimate, spent))
+        stores(ledger, part, spent, rounds)
+        invoked(estimate, ledger, part, rounds, waits(estimate, spent))
     idle = len(estimate.counts.idle_metrics)
     ledger.add(part, "cloudwatch.metric", idle)
-    if estimate.work.appends or estimate.work.searches:
+    if estimate.work != estimate.work.idle():
         ledger.add("observe", "cloudwatch.metric", estimate.counts.printed.metrics - idle)
-
-
-def _served(estimate: Estimate, ledger: Ledger, part: str, requests: float, milliseconds: float, body: float) -> None:
-    """Adds to the ledger the cost of requests through the HTTP API and the api function, each with a body of `body`
-    bytes and `milliseconds` of work.
-    """
-    ledger.add(part, "api_gateway.request", requests * max(1, math.ceil(body / _ROUTE_BYTES)))
-    if estimate.template.snapshots:
-        ledger.add(part, "lambda.snapshot_restore", requests * estimate.work.cold_share * _memory_gb(estimate))
-    ledger.add("observe", "cloudwatch.logs_in", requests * estimate.assumed.access_log_bytes / GB)
-    _invoked(estimate, ledger, part, requests, milliseconds)
-
-
-def _invoked(estimate: Estimate, ledger: Ledger, part: str, invocations: float, milliseconds: float) -> None:
-    ledger.add(part, "lambda.request", invocations)
-    ledger.add("observe", "cloudwatch.logs_in", invocations * estimate.assumed.log_bytes / GB)
-    _compute(estimate, ledger, part, invocations, milliseconds + estimate.assumed.invocation_ms)
-
-
-def _compute(estimate: Estimate, ledger: Ledger, part: str, times: float, milliseconds: float) -> None:
-    ledger.add(part, "lambda.compute", times * milliseconds / 1000 * _memory_gb(estimate))
-
-
-def _memory_gb(estimate: Estimate) -> float:
-    return estimate.template.memory_mb / 1024
-
-
-def _waits(estimate: Estimate, spent: Spent) -> float:
-    """Returns how long a function waits for these calls, made one after the other, in milliseconds."""
-    tables = sum(spent.get(call, 0) for call in _CALLS)
-    gets, puts = spent.get("get", 0), spent.get("put", 0)
-    return (
-        tables * estimate.assumed.dynamodb_ms + gets * estimate.assumed.s3_get_ms + puts * estimate.assumed.s3_put_ms
-    )
-
-
-def _stores(ledger: Ledger, part: str, spent: Spent, times: float) -> None:
-    """Adds to the ledger the DynamoDB units and S3 requests of an operation that happens `times` times."""
-    ledger.add(part, "dynamodb.write", spent.get("write_units", 0) * times)
-    ledger.add(part, "dynamodb.read", spent.get("read_units", 0) * times)
-    ledger.add(part, "s3.put", (spent.get("put", 0) + spent.get("list", 0)) * times)
-    ledger.add(part, "s3.get", spent.get("get", 0) * times)

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cli.tables import Column
-from operators.cost import units
-from operators.cost.model import Estimate, bill, jobs
+from operators.cost import charges, units
+from operators.cost.charges import Estimate
+from operators.cost.model import bill, jobs
 from operators.cost.prices import Bill, Ledger, Prices
 from operators.cost.workload import DAYS, GB, HOURS, SECONDS, Workload
 
@@ -65,8 +66,11 @@ def bill_sheet(estimate: Estimate) -> Sheet:
 
 
 def alone(estimate: Estimate) -> Estimate:
-    """Returns the estimate without searches and indexes, which the compared systems do not have."""
-    return replace(estimate, work=replace(estimate.work, searches=0, indexed=False))
+    """Returns the estimate of the streams with their followers alone: the compared systems have neither searches and
+    indexes, nor queues, routers, watches, sockets and webhooks.
+    """
+    work, followers = estimate.work, estimate.work.followers
+    return replace(estimate, work=replace(work.alone(), followers=followers, indexed=False))
 
 
 def comparison(estimate: Estimate) -> list[tuple[Bill, Peer | None]]:
@@ -134,6 +138,28 @@ def unit_sheet(estimate: Estimate) -> Sheet:
     """Returns the table of prices of everything but appends."""
     rows = [[one.of, money(one.usd)] for one in units.others(estimate)]
     return Sheet("Kept, read, indexed", [Column("one more"), Column("USD", True)], rows)
+
+
+def reaction_sheet(estimate: Estimate) -> Sheet:
+    """Returns the table of prices of what queues, routers, watches, sockets and webhooks do."""
+    rows = [[one.of, money(one.usd)] for one in units.reactions(estimate)]
+    return Sheet("Topics, queues, and what follows an append", [Column("one more"), Column("USD", True)], rows)
+
+
+def operation_sheet(estimate: Estimate) -> Sheet:
+    """Returns the table of what the operations of topics, queues and followers spend: calls and units, and the US dollars
+    of a million, without requests and functions.
+    """
+    rows = []
+    for name, spent in estimate.counts.operations.items():
+        ledger = Ledger(estimate.prices)
+        charges.stores(ledger, "", spent, 1e6)
+        calls = ", ".join(f"{count:g} {call}" for call, count in spent.items() if call[0].isupper())
+        counts = [f"{spent.get(unit, 0):g}" for unit in ("write_units", "read_units")]
+        rows.append([name, calls, *counts, money(ledger.bill("").usd)])
+    columns = [Column("operation"), Column("calls of DynamoDB")]
+    columns += [Column(title, True) for title in ("write units", "read units", "USD per M, tables alone")]
+    return Sheet("Topics, queues, and what follows an append, 500 bytes each", columns, rows)
 
 
 def search_sheet(estimate: Estimate) -> Sheet:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from operators.cost.model import Estimate, bill
-from operators.cost.workload import DAYS, GB
+from operators.cost.charges import Estimate
+from operators.cost.model import bill
+from operators.cost.workload import DAYS, GB, SECONDS
 
 SIZES = (100, 500, 2_000, 10_000, 100_000)
 BATCHES = (1, 10, 100, 1000)
@@ -87,6 +88,29 @@ def others(estimate: Estimate) -> Iterator[UnitPrice]:
     yield UnitPrice("month of a follower that is always connected, on Lambda", _more(busy, followers=1))
 
 
+def reactions(estimate: Estimate) -> Iterator[UnitPrice]:
+    """Yields the price of one more unit of what queues, routers, watches, sockets and webhooks do, as `others` does: with
+    requests, functions, sealing and trimming.
+    """
+    single = _busy(estimate, record_bytes=500, batch=1)
+
+    def million(**fields: float) -> float:
+        (name,) = (field for field in fields if field != "job_batch")
+        at = replace(single, work=replace(single.work, **fields))  # type: ignore[arg-type]
+        return _more(at, **{name: 2 * fields[name]}) / fields[name] * _MILLION
+
+    yield UnitPrice("million jobs, enqueued, claimed and acknowledged one by one", million(jobs=_MUCH))
+    yield UnitPrice("million jobs, 100 in a request", million(jobs=_MUCH, job_batch=100))
+    yield UnitPrice("million appends copied by a router", million(copies=_MUCH))
+    yield UnitPrice("minute of an open watch of 1 topic", _more(single, watches=1) / SECONDS * 60)
+    many = replace(single, work=replace(single.work, watch_topics=1_000))
+    yield UnitPrice("minute of an open watch of 1,000 topics", _more(many, watches=1) / SECONDS * 60)
+    yield UnitPrice("month of an open watch of 1 topic", _more(single, watches=1))
+    yield UnitPrice("month of an open socket, silent", _more(single, sockets=1))
+    yield UnitPrice("million messages pushed to sockets", million(pushes=_MUCH))
+    yield UnitPrice("million webhooks delivered", million(webhooks=_MUCH))
+
+
 def searches(estimate: Estimate) -> Iterator[tuple[str, float, float | None]]:
     """Yields for each query class its name and the US dollars of a million searches on a million events: with an opened
     index, and in cold processes (None if that was not measured).
@@ -107,14 +131,12 @@ def _busy(estimate: Estimate, **fields: float | str) -> Estimate:
     say.
     """
     calm = replace(
-        estimate.work,
+        estimate.work.alone(),
         appends=_MUCH,
         streams=1,
         retention_days=0,
         readers=0,
         replayed_gb=0,
-        searches=0,
-        followers=0,
         indexed=False,
         metrics_s=0,
     )

@@ -26,6 +26,12 @@ class Workload:
         searches: number of searches of the class `query`, one of docs/benchmarks.md, or of the mean of all classes.
         cold_share: share of requests that reach a process with empty caches.
         followers: number of long-polls or server-sent events that are always open on the Lambda door.
+        jobs: jobs that go through queues: enqueued, claimed and acknowledged, `job_batch` of them in one request.
+        copies: appends that routers copy, counted once for each router.
+        watches: number of watches that are always open on the streaming door, over `watch_topics` topics each.
+        sockets: number of sockets that are always open.
+        pushes: messages that are pushed to sockets: one for each append and socket.
+        webhooks: deliveries of webhooks.
         indexed: whether the stream has search fields or keys, so that job runs index it.
         spill_bytes, seal_bytes, seal_records, seal_age_s, trim_age_s, index_age_s, metrics_s: settings; a `metrics_s`
             of 0 means no metrics stream.
@@ -44,6 +50,14 @@ class Workload:
     query: str | None = None
     cold_share: float = 0.001
     followers: float = 0
+    jobs: float = 0
+    job_batch: int = 1
+    copies: float = 0
+    watches: float = 0
+    watch_topics: int = 1
+    sockets: float = 0
+    pushes: float = 0
+    webhooks: float = 0
     indexed: bool = False
     spill_bytes: int = 32 * 1024
     seal_bytes: int = 16 * 1024 * 1024
@@ -86,9 +100,14 @@ class Workload:
         return self.streams * max(by_age, by_size)
 
     @property
+    def entries(self) -> float:
+        """Returns the number of entries of a month of which the sealer is told."""
+        return self.appends + self.copies + 3 * self.jobs / self.job_batch
+
+    @property
     def requests(self) -> float:
         """Returns the number of requests of a month, without those of followers."""
-        return self.appends * (1 + self.readers) + self.searches
+        return self.appends * (1 + self.readers) + self.searches + 3 * self.jobs / self.job_batch
 
     @property
     def flushes(self) -> float:
@@ -104,7 +123,11 @@ class Workload:
 
     def idle(self) -> Workload:
         """Returns the workload of the same deployment without requests and data."""
-        return replace(self, appends=0, replayed_gb=0, searches=0, followers=0)
+        return replace(self.alone(), appends=0, replayed_gb=0)
+
+    def alone(self) -> Workload:
+        """Returns the workload without what is done beside appending to streams and reading them."""
+        return replace(self, searches=0, followers=0, jobs=0, copies=0, watches=0, sockets=0, pushes=0, webhooks=0)
 
 
 @dataclass(frozen=True)
@@ -123,6 +146,10 @@ class Assumptions:
         stream_batch_s: how long Lambda gathers items of the table's stream.
         follower_poll_s: how often an open follower looks for new records.
         long_poll_s: how long one long-poll is open.
+        stream_s: how long one stream of a watch is open.
+        watch_check_s: how often it looks whether there is a newer one.
+        watch_in_turn: how many topics it reads at each look at its bell.
+        receiver_ms: how long a receiver of webhooks takes to answer.
         job_start_s, job_least_s: time until a job run works, and the least time that is billed.
         page_bytes, page_records: size of a page of a read.
     """
@@ -141,6 +168,10 @@ class Assumptions:
     stream_batch_s: float = 5
     follower_poll_s: float = 0.25
     long_poll_s: float = 3
+    stream_s: float = 60
+    watch_check_s: float = 2
+    watch_in_turn: float = 3
+    receiver_ms: float = 200
     job_start_s: float = 40
     job_least_s: float = 60
     page_bytes: float = 1024 * 1024

@@ -25,15 +25,16 @@ def figures(environment: str) -> dict[str, Any]:
         for r in resources
         if r["Type"] == "AWS::Lambda::Function" and "S3Key" in r["Properties"]["Code"]
     ]
-    # All but one have this size: that of webhooks is called by deliveries alone.
-    memory_mb = max(function["MemorySize"] for function in functions)
+    # All but one have the same size: that of webhooks is called by deliveries alone.
+    sizes = [function["MemorySize"] for function in functions]
     return {
         "keys": kinds["AWS::KMS::Key"],
         "secrets": kinds["AWS::SecretsManager::Secret"],
         "alarm_metrics": sum(metrics_of(r["Properties"]) for r in resources if r["Type"] == "AWS::CloudWatch::Alarm"),
         "dashboards": kinds["AWS::CloudWatch::Dashboard"],
         "tables": kinds["AWS::DynamoDB::Table"],
-        "memory_mb": memory_mb,
+        "memory_mb": max(sizes),
+        "webhook_memory_mb": min(sizes),
         "snapshots": sum(f.get("SnapStart", {}).get("ApplyOn") == "PublishedVersions" for f in functions),
         "schedules_a_day": sum(_a_day(r["Properties"]) for r in resources if r["Type"] == "AWS::Events::Rule"),
         "queues_polled": sum(_polls_queue(r) for r in resources),

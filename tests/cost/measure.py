@@ -37,12 +37,14 @@ from headrace.query.engine import context as engines
 from headrace.query.engine.search import search
 from headrace.settings import Settings
 from headrace.streams.values import AppendRequest, CreateRequest
+from headrace.topics.values import WriteRequest
 from headrace.wal.entry import entry_item
 from headrace.wal.state import BEGINNING, Cursor
 from infra.environments import ENVIRONMENTS
 from tests.cost import deployed_template, printed
 from tests.cost.deployment import Deployment, deployed
 from tests.cost.metered import size_of
+from tests.cost.operations import RECORD_BYTES, operations
 from tests.support import index_runs
 from tests.unit.engine.world import Stream
 
@@ -63,6 +65,7 @@ def counts() -> dict[str, Any]:
         "seal": sealing(1, 1, bytes_of_record=100),
         "seal_full": sealing(FULL_ENTRIES, FULL_BATCH, bytes_of_record=500),
         **schedules(),
+        "operations": operations(lambda number: WriteRequest(records=records(number, 1, RECORD_BYTES))),
         "index": indexing(),
         "searches": searches(),
         "own_metrics": own_metrics(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from headrace.tables.items import Item
 _WRITE_BYTES = 1024
 _READ_BYTES = 4096
 _INDEX_BYTES = 100  # of each row of an index, beside its attributes
+_INDEXED = {"due_queue", "due_shard", "living_in"}  # keys of indexes
 
 
 def size_of(item: Item) -> int:
@@ -33,6 +35,10 @@ def _size_of_value(value: Mapping[str, Any]) -> int:
             return len(held)
         case "BOOL" | "NULL":
             return 1
+        case "NS":
+            return sum(_size_of_value({"N": one}) for one in held)
+        case "L":
+            return 3 + sum(1 + _size_of_value(one) for one in held)
         case "M":
             return 3 + sum(1 + len(name.encode()) + _size_of_value(one) for name, one in held.items())
     raise AssertionError(f"no item of ours has this: {kind}")
@@ -49,60 +55,53 @@ class Metered(Store):
     def __init__(self, inner: Store) -> None:
         super().__init__("us-east-1", connection=inner.connection)
         self.spent: Counter[str] = Counter()
+        self._lock = threading.RLock()
 
     def call(self, operation: str, arguments: Mapping[str, Any], signed_ms: int | None = None) -> dict[str, Any]:
-        """Counts, then calls."""
-        doomed = self._doomed(operation, arguments)
-        answer = super().call(operation, arguments, signed_ms)
-        self.spent[operation] += 1
-        self.spent["write_units"] += self._written(operation, arguments) + sum(map(write_units, doomed))
-        self.spent["read_units"] += self._read(operation, arguments, answer)
-        return answer
+        """Counts, then calls. One call at a time: moto is not made for threads."""
+        with self._lock:
+            doomed = [self._item(table, key) for table, key in _deleted(operation, arguments)]
+            due = self._due_before(operation, arguments)
+            answer = super().call(operation, arguments, signed_ms)
+            self.spent[operation] += 1
+            twice = 2 if operation == "TransactWriteItems" else 1
+            self.spent["write_units"] += twice * sum(write_units(size_of(item)) for item in doomed)
+            self.spent["write_units"] += sum(map(_in_index, [*doomed, *due]))
+            self.spent["write_units"] += self._written(operation, arguments)
+            self.spent["read_units"] += self._read(operation, arguments, answer)
+            return answer
+
+    def _item(self, table: str, key: Mapping[str, Any]) -> dict[str, Any]:
+        item: dict[str, Any] = super().call("GetItem", {"TableName": table, "Key": key}).get("Item", {})
+        return item
+
+    def _due_before(self, operation: str, arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Returns the follower's row that a put replaces if it is in the index of those that are due, and will not be as
+        it was: the index then loses a row.
+        """
+        item = arguments.get("Item", {})
+        if operation != "PutItem" or not {"log_id", "id"} <= item.keys():
+            return []
+        old = self._item(arguments["TableName"], {name: item[name] for name in ("log_id", "id")})
+        return [old] if old.get("due_ms") != item.get("due_ms") else []
 
     def _written(self, operation: str, arguments: Mapping[str, Any]) -> int:
         match operation:
             case "PutItem":
                 item = arguments["Item"]
-                units = write_units(size_of(item))
-                return units + (write_units(_INDEX_BYTES + size_of(item)) if "due_queue" in item else 0)
+                return write_units(size_of(item)) + _in_index(item)
             case "UpdateItem":
-                found = super().call("GetItem", {"TableName": arguments["TableName"], "Key": arguments["Key"]})
-                return write_units(size_of(found["Item"]))
+                return write_units(size_of(self._item(arguments["TableName"], arguments["Key"])))
             case "TransactWriteItems":
-                puts = [member["Put"] for member in arguments["TransactItems"] if "Put" in member]
-                checks = [one["ConditionCheck"] for one in arguments["TransactItems"] if "ConditionCheck" in one]
-                assert len(puts) + len(checks) == len(arguments["TransactItems"]), "nothing else is measured"
-                listed = [put["Item"] for put in puts if "living_in" in put["Item"]]
-                in_index = sum(write_units(_INDEX_BYTES + size_of(item)) for item in listed)
-                items = [put["Item"] for put in puts] + [self._checked(check) for check in checks]
-                return 2 * sum(write_units(size_of(item)) for item in items) + in_index
-        return 0
-
-    def _checked(self, check: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the item that a condition is about: a check is billed as a write of it."""
-        key = {"TableName": check["TableName"], "Key": check["Key"]}
-        item: dict[str, Any] = super().call("GetItem", key).get("Item", {})
-        return item
-
-    def _doomed(self, operation: str, arguments: Mapping[str, Any]) -> list[int]:
-        """Sizes of what a call deletes: that is what a delete is billed by."""
-        match operation:
-            case "DeleteItem":
-                keys = [(arguments["TableName"], arguments["Key"])]
-            case "BatchWriteItem":
-                keys = [
-                    (table, request["DeleteRequest"]["Key"])
-                    for table, requests in arguments["RequestItems"].items()
-                    for request in requests
+                members = arguments["TransactItems"]
+                puts = [member["Put"]["Item"] for member in members if "Put" in member]
+                others = [
+                    member[kind] for member in members for kind in ("ConditionCheck", "Update") if kind in member
                 ]
-            case _:
-                return []
-        found = [super(Metered, self).call("GetItem", {"TableName": table, "Key": key}) for table, key in keys]
-        sizes = [size_of(answer.get("Item", {})) for answer in found]
-        in_index = [
-            _INDEX_BYTES + size_of(answer["Item"]) for answer in found if "due_queue" in answer.get("Item", {})
-        ]
-        return sizes + in_index
+                # A check is billed as a write of the item that it is about.
+                items = puts + [self._item(other["TableName"], other["Key"]) for other in others]
+                return 2 * sum(write_units(size_of(item)) for item in items) + sum(map(_in_index, puts))
+        return 0
 
     def _read(self, operation: str, arguments: Mapping[str, Any], answer: Mapping[str, Any]) -> float:
         match operation:
@@ -110,10 +109,38 @@ class Metered(Store):
                 size = size_of(answer.get("Item", {}))
             case "Query":
                 size = sum(map(size_of, answer["Items"]))
+            case "BatchGetItem":
+                return sum(
+                    _read_units(0, asked) * (len(asked["Keys"]) - len(answer["Responses"].get(table, ())))
+                    + sum(_read_units(size_of(item), asked) for item in answer["Responses"].get(table, ()))
+                    for table, asked in arguments["RequestItems"].items()
+                )
             case _:
                 return 0
-        units = max(1, -(-size // _READ_BYTES))
-        return units if arguments.get("ConsistentRead") else units / 2
+        return _read_units(size, arguments)
+
+
+def _read_units(size: int, arguments: Mapping[str, Any]) -> float:
+    units = max(1, -(-size // _READ_BYTES))
+    return units if arguments.get("ConsistentRead") else units / 2
+
+
+def _deleted(operation: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields table and key of what a call deletes: a delete is billed by the size of what it deletes."""
+    match operation:
+        case "DeleteItem":
+            yield arguments["TableName"], arguments["Key"]
+        case "BatchWriteItem":
+            for table, requests in arguments["RequestItems"].items():
+                yield from ((table, request["DeleteRequest"]["Key"]) for request in requests)
+        case "TransactWriteItems":
+            deletes = (member["Delete"] for member in arguments["TransactItems"] if "Delete" in member)
+            yield from ((delete["TableName"], delete["Key"]) for delete in deletes)
+
+
+def _in_index(item: Item) -> int:
+    """Returns the write units of an item's row in the sparse index of its table that holds whole items."""
+    return write_units(_INDEX_BYTES + size_of(item)) if _INDEXED & item.keys() else 0
 
 
 class MeteredObjects:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from cli.tables import Column
 from operators.cost import show
+from operators.cost.charges import Estimate
 from operators.cost.counts import counted
-from operators.cost.model import Estimate, bill, jobs
+from operators.cost.model import bill, jobs
 from operators.cost.prices import standard
 from operators.cost.workload import Workload
 
@@ -42,6 +43,8 @@ def tables() -> dict[str, str]:
         "standing dev": show.markdown(show.bill_sheet(estimated(Workload(environment="dev")))),
         "appends": show.markdown(show.append_sheet(plain)),
         "units": show.markdown(show.unit_sheet(plain)),
+        "reactions": show.markdown(show.reaction_sheet(plain)),
+        "operations": show.markdown(show.operation_sheet(plain)),
         "searches": show.markdown(show.search_sheet(plain)),
         "example": show.markdown(show.bill_sheet(example)),
         "break even": show.markdown(show.comparison_sheet(example)),

@@ -10,7 +10,7 @@ import pytest
 from headrace.tables.catalog import row_item
 from headrace.tables.unborn import announced
 from operators.cost import counts
-from operators.cost.model import Estimate
+from operators.cost.charges import Estimate
 from operators.cost.prices import standard
 from operators.cost.workload import Workload
 from tests.cost import measure, page
@@ -74,6 +74,18 @@ def test_sealing_and_trimming_read_each_entry_once() -> None:
         read = getattr(full, step)["read_units"] - getattr(small, step)["read_units"]
         assert read == pytest.approx(full.entry_bytes / 4096, rel=0.02 if step == "seal" else 0.04)
     assert small.seal["put"] == 4  # the log's description, once; segment, key page, manifest
+
+
+def test_the_operations_take_the_calls_that_are_promised() -> None:
+    """One write for an append, claim or ack, a transaction for an append with a key, none for a claim of nothing."""
+    spent = counts.counted().operations
+    for name in ("append to a topic", "enqueue", "claim", "ack"):
+        assert spent[name] == {"PutItem": 1, "write_units": 1}, name
+    assert set(spent["append with an idempotency key"]) == {"TransactWriteItems", "write_units"}
+    for name in ("claim that finds nothing", "diff at the tail", "watch looks at its bell", "socket command"):
+        assert "write_units" not in spent[name], name
+    for name in ("append copied by a router", "message pushed to a socket", "bell rung for an append"):
+        assert spent[name]["write_units"] == 1, name
 
 
 def test_a_log_takes_half_a_megabyte_of_entries_a_second_for_long() -> None:

@@ -7,16 +7,18 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from functions.api.topics import watch
 from headrace.settings import Settings
 from infra.environments import PROD
 from operators.cost import show, units
+from operators.cost.charges import Estimate
 from operators.cost.counts import counted
-from operators.cost.model import Estimate, bill, jobs
+from operators.cost.model import bill, jobs
 from operators.cost.prices import BadPrices, Ledger, Prices, parse, standard
-from operators.cost.workload import DAYS, SECONDS, Workload
+from operators.cost.workload import DAYS, SECONDS, Assumptions, Workload
 from tests.cost import deployed_template
 from tests.cost.page import PAGE
 from tests.infra.synths import synthesize
@@ -32,6 +34,14 @@ WORKLOADS = st.builds(
     replayed_gb=st.floats(0, 1e4),
     searches=st.floats(0, 1e8),
     followers=st.floats(0, 100),
+    jobs=st.floats(0, 1e8),
+    job_batch=st.integers(1, 1000),
+    copies=st.floats(0, 1e8),
+    watches=st.floats(0, 100),
+    watch_topics=st.integers(1, 1000),
+    sockets=st.floats(0, 1e5),
+    pushes=st.floats(0, 1e8),
+    webhooks=st.floats(0, 1e8),
     indexed=st.booleans(),
 )
 
@@ -68,11 +78,16 @@ def test_a_bill_is_the_sum_of_its_lines_and_no_line_is_negative(work: Workload) 
     assert found.usd >= bill(estimated(work.idle())).usd
 
 
+@settings(max_examples=20)  # thirteen bills each
 @given(WORKLOADS, st.floats(1, 10))
 def test_more_of_anything_never_costs_less(work: Workload, factor: float) -> None:
-    for name in ("appends", "searches", "replayed_gb", "readers", "retention_days", "followers"):
+    usd = bill(estimated(work)).usd
+    for name in (
+        *("appends", "searches", "replayed_gb", "readers", "retention_days", "followers"),
+        *("jobs", "copies", "watches", "sockets", "pushes", "webhooks"),
+    ):
         more = replace(work, **{name: getattr(work, name) * factor})
-        assert bill(estimated(more)).usd >= bill(estimated(work)).usd * (1 - 1e-9), name
+        assert bill(estimated(more)).usd >= usd * (1 - 1e-9), name
 
 
 @given(WORKLOADS)
@@ -192,6 +207,65 @@ def test_the_model_assumes_the_settings_that_are_deployed() -> None:
     )
 
 
+def test_a_watch_looks_as_often_as_the_model_assumes() -> None:
+    assumed = Assumptions()
+    assert (assumed.follower_poll_s, assumed.watch_check_s) == (watch._POLL_S, watch._CHECK_S)
+    assert (assumed.watch_in_turn, assumed.stream_s) == (watch._IN_TURN, Settings().sse_seconds)
+
+
+def test_jobs_one_by_one_are_three_requests_and_three_entries() -> None:
+    """Each entry is one unit to write and one to trim; a tenth of all that, if ten jobs are in a request."""
+    single, ten = (
+        bill(estimated(Workload(jobs=1e8, job_batch=batch, record_bytes=50, cold_share=0))) for batch in (1, 10)
+    )
+    idle = bill(estimated(Workload()))
+    assert single.of("queue", "api_gateway.request") == pytest.approx(300)
+    assert single.of("queue", "dynamodb.write") == pytest.approx(6 * 62.5, rel=0.001)
+    assert ten.parts()["queue"] == pytest.approx(single.parts()["queue"] / 10, rel=0.05)
+    assert set(single.parts()) - set(idle.parts()) == {"queue", "seal", "own metrics"}
+
+
+def test_an_append_that_a_router_copies_is_one_run_of_the_relay_and_one_entry() -> None:
+    copied = bill(estimated(Workload(copies=1e8, retention_days=0)))
+    assert copied.of("route", "dynamodb.write") == pytest.approx(2 * 62.5, rel=0.001)
+    assert copied.of("route", "lambda.request") == pytest.approx(20, rel=0.01)
+    assert bill(estimated(Workload(copies=1e8))).of("route", "s3.storage") > 0
+
+
+def test_a_watch_is_paid_by_the_second_and_by_its_looks() -> None:
+    def read_usd(topics: int) -> float:
+        return bill(estimated(Workload(watches=1, watch_topics=topics))).of("watch", "dynamodb.read")
+
+    looks = 4 * SECONDS * 0.125 / 1e6
+    assert read_usd(8) - read_usd(1) == pytest.approx(7 * looks)
+    assert read_usd(9) == read_usd(1_000) == pytest.approx(read_usd(8) - 4.5 * looks), "a bell, and 3 in turn"
+    seconds = bill(estimated(Workload(watches=1))).of("watch", "lambda.compute")
+    assert seconds == pytest.approx(SECONDS * 1769 / 1024 * 0.0000133334, rel=0.001)
+
+
+def test_a_silent_socket_costs_minutes_and_a_push_a_message_for_each_32_kib() -> None:
+    silent = bill(estimated(Workload(sockets=1000)))
+    assert silent.of("socket", "api_gateway.socket_minute") == pytest.approx(1000 * SECONDS / 60 * 0.25e-6)
+    for size, messages in ((32 * 1024, 1), (32 * 1024 + 1, 2)):
+        pushed = bill(estimated(Workload(pushes=1e6, record_bytes=size)))
+        assert pushed.of("socket", "api_gateway.socket_message") == pytest.approx(messages)
+
+
+def test_a_webhook_is_three_invocations_and_two_of_them_wait_for_the_receiver() -> None:
+    quick, slow = (
+        bill(Estimate(Workload(webhooks=1e6), counted(), standard(), Assumptions(receiver_ms=ms))) for ms in (0, 1000)
+    )
+    assert quick.of("webhook", "lambda.request") == pytest.approx(0.60)
+    waited = slow.of("webhook", "lambda.compute") - quick.of("webhook", "lambda.compute")
+    assert waited == pytest.approx(1e6 * (1769 + 512) / 1024 * 0.0000133334)
+
+
+def test_peers_are_compared_with_the_streams_alone() -> None:
+    work = Workload(appends=1e6, metrics_s=0)
+    more = replace(work, jobs=1e6, copies=1e6, watches=1, sockets=1, pushes=1e6, webhooks=1e6)
+    assert bill(show.alone(estimated(more))) == bill(estimated(work))
+
+
 def test_bodies_above_512_kib_are_several_requests() -> None:
     at = {size: Workload(appends=1, record_bytes=size, readers=0) for size in (524_288, 524_289)}
     assert [bill(estimated(work)).of("append", "api_gateway.request") * 1e6 for work in at.values()] == [1, 2]
@@ -270,7 +344,15 @@ def test_every_price_says_when_and_where_and_is_paid_for_something() -> None:
         assert price.source.startswith("https://aws.amazon.com/"), name
         assert price.as_of.year >= 2024, name
     work = Workload(
-        appends=1e8, batch=1000, retention_days=400, replayed_gb=1, searches=1e6, followers=1, indexed=True
+        appends=1e8,
+        batch=1000,
+        retention_days=400,
+        replayed_gb=1,
+        searches=1e6,
+        followers=1,
+        indexed=True,
+        sockets=1,
+        pushes=1,
     )
     estimate = Estimate(work, counted(), prices)
     paid = {line.price for drawn in (bill, show.kinesis, show.self_hosted) for line in drawn(estimate).lines}
