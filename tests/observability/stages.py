@@ -14,7 +14,7 @@ from tests.e2e.test_indexing import children, eventually, runs_under_way
 from tests.observability import faulty, queue_stages
 from tests.observability.captures import Capture
 from tests.observability.queue_stages import THREE_PERIODS
-from tests.observability.stage import READER, Stage, record, stage
+from tests.observability.stage import PERIOD_S, READER, Stage, record, stage
 
 HEALTHY = "healthy"
 
@@ -160,6 +160,51 @@ def table_throttled(folder: Path) -> Stage:
     return run
 
 
+def relay_stopped(folder: Path) -> Stage:
+    """Stops the relay's instances, as if they hung, while a router has work."""
+    with stage(folder) as run:
+        pids = _relay_at_work(run)
+        run.begin()
+        run.wait(1)
+        _signal(pids, signal.SIGSTOP)
+        run.wait(THREE_PERIODS + 1)
+        run.end()
+        _signal(pids, signal.SIGKILL)
+    return run
+
+
+def relay_slow(folder: Path) -> Stage:
+    """Stops the relay's instances for two seconds, two minutes of the deployment, and again."""
+    with stage(folder) as run:
+        pids = _relay_at_work(run)
+        run.begin()
+        run.wait(1)
+        for _ in range(6):
+            _signal(pids, signal.SIGSTOP)
+            run.wait(2 / PERIOD_S)
+            _signal(pids, signal.SIGCONT)
+            run.wait(2 / PERIOD_S)
+        run.end()
+    return run
+
+
+def _relay_at_work(run: Stage) -> list[int]:
+    """Has a router copy what is appended all the time; returns the processes of the relay."""
+    queue_stages.create(run, "notes", type="log")
+    with run.http() as http:
+        router = {"source": "notes", "dest": "copies"}
+        assert http.put(http.base_url.copy_with(path="/v0/routers/copying"), json=router).status_code == 201
+    queue_stages.push(run, "notes")
+    eventually(lambda: run.pipeline.metric("RelayLagMs"), "the relay hears nothing")
+    run.wait(1)  # the first that it was told of waited until it had started
+    return [pid for name, pid in run.server.state_now()["functions"].items() if name.startswith("Relay")]
+
+
+def _signal(pids: list[int], sent: signal.Signals) -> None:
+    for pid in pids:
+        os.kill(pid, sent)
+
+
 def job_stuck(folder: Path) -> Stage:
     """Stops Spark: a job run begins and makes no progress."""
     with stage(folder, runs_jobs=True) as run:
@@ -208,6 +253,8 @@ FAULTS: dict[str, Callable[[Path], Stage]] = {
     "stream-unheard": stream_unheard,
     "log-poisoned-sealer": log_poisoned,
     "store-throttled-api": table_throttled,
+    "relay-silent": relay_stopped,
+    "relay-lags": relay_slow,
     "job-stuck": job_stuck,
     "log-hot": log_hot,
     "jobs-wait": queue_stages.workers_stopped,

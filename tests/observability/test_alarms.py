@@ -41,6 +41,9 @@ MINUTE_MS = 60_000
         ("api", {"JobsClaimed": 500, "JobsRedelivered": 0, "JobWaitMs": 40 * MINUTE_MS}, {"jobs-wait"}),
         ("api", {"DeadLetters": 1}, {"jobs-given-up"}),
         ("api", {"TopicAppends": 1, "StreamEvents": 0}, {"stream-unheard-topics"}),
+        ("relay", {"RelayLagMs": 50_000, "Visits": 500, "VisitFailures": 15}, set()),  # under load, single failures
+        ("relay", {"RelayLagMs": 70_000}, {"relay-lags"}),
+        ("relay", {"Visits": 500, "VisitFailures": 25}, {"visits-fail"}),
         ("relay", {"Webhooks": 500, "WebhooksFailed": 100, "WebhookAgeMs": 5 * MINUTE_MS}, set()),
         ("relay", {"Webhooks": 2, "WebhooksFailed": 2}, set()),  # too few to say anything
         ("relay", {"Webhooks": 500, "WebhooksFailed": 400}, {"webhooks-fail"}),
@@ -62,3 +65,28 @@ def test_thresholds(service: str, written: dict[str, float], fired: set[str], fi
         if now == "ALARM"
     }
     assert found == fired
+
+
+SIGNS = {"sealer": "Sweeps", "indexer": "Ticks", "relay": "Sweeps"}
+
+
+@FILLS_EMPTY
+@pytest.mark.parametrize("silent", SIGNS)
+def test_a_worker_without_a_sign_of_life_for_three_periods_is_told_of(silent: str, fills_empty: bool) -> None:
+    """The others are no excuse, and a sign in one of three periods is enough."""
+    found = {}
+    for periods in (2, 3):
+        samples = Samples()
+        for service, name in SIGNS.items():
+            key = Key(NAMESPACE, name, ((DIMENSION, service), (STACK_DIMENSION, STACK)))
+            for period in range(6):
+                if service != silent or not 3 <= period < 3 + periods:
+                    samples.add(key, period * 300 + 10, 5)
+        found[periods] = {
+            alarm.name
+            for alarm in alarms_of(read_template(), STACK)
+            if alarm.missing == "breaching"
+            for _, now in states(alarm, samples, 0, 1800, fills_empty=fills_empty)
+            if now == "ALARM"
+        }
+    assert found == {2: set(), 3: {f"{silent}-silent"}}
