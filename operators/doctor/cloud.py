@@ -9,11 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from headrace.errors import HeadraceError
 from headrace.log.stores import Stores
 from headrace.settings import Settings
 from headrace.tables.catalog import Row
@@ -29,6 +26,7 @@ from operators.doctor.facts import (
     TableFacts,
     WaitingFacts,
 )
+from operators.doctor.following import Following, attempt
 from operators.stores import threads
 
 MAX_LOGS = 200
@@ -40,7 +38,6 @@ _TABLES = ("wal", "catalog", "watermarks", "producers", "follows", "sessions", "
 _QUEUES = ("delay", "index", "relay")
 _CUSTOMER_KEY = ("aws:kms", "aws:kms:dsse")
 
-T = TypeVar("T")
 Clients = Callable[[str], Any]
 
 
@@ -71,12 +68,12 @@ class CloudDoctor:
 
     def look(self) -> CloudFacts:
         """Gathers and returns all facts. What could not be asked is an error text among them; nothing is raised for it."""
-        found, logs_error = _try(self._logs)
+        found, logs_error = attempt(self._logs)
         logs, more_logs = found or ((), False)
-        waiting, waiting_error = _try(self._waiting)
-        in_hand, _ = _try(self._in_hand_ms)
-        jobs, jobs_error = _try(self._job_runs)
-        alarms, alarms_error = _try(self._alarms)
+        waiting, waiting_error = attempt(self._waiting)
+        in_hand, _ = attempt(self._in_hand_ms)
+        jobs, jobs_error = attempt(self._job_runs)
+        alarms, alarms_error = attempt(self._alarms)
         return CloudFacts(
             is_emulated=self._is_emulated,
             tables=tuple(self._tables()),
@@ -85,6 +82,7 @@ class CloudDoctor:
             logs=logs,
             more_logs=more_logs,
             logs_error=logs_error,
+            following=Following(self._stores).look(),
             waiting=waiting or (),
             waiting_error=waiting_error,
             job_in_hand_ms=in_hand,
@@ -107,14 +105,14 @@ class CloudDoctor:
                     name, error=f"HEADRACE_{name.upper()}_TABLE is not set: nothing says what it is called"
                 )
                 continue
-            found, error = _try(partial(_table, dynamodb, name, table))
+            found, error = attempt(partial(_table, dynamodb, name, table))
             yield found or TableFacts(name, error=f"{table}: {error}")
 
     def _bucket(self) -> BucketFacts:
         name = self._settings.bucket
         if not name:
             return BucketFacts(name, error="HEADRACE_BUCKET is not set: nothing says what it is called")
-        found, error = _try(lambda: bucket_facts(self._clients("s3"), name, is_emulated=self._is_emulated))
+        found, error = attempt(lambda: bucket_facts(self._clients("s3"), name, is_emulated=self._is_emulated))
         return found or BucketFacts(name, error=f"{name}: {error}")
 
     def _queues(self) -> Iterator[QueueFacts]:
@@ -126,7 +124,7 @@ class CloudDoctor:
             if not url:
                 yield QueueFacts(name, is_dead_letters, error=f"HEADRACE_{name.upper()}_QUEUE_URL is not set")
                 continue
-            found, error = _try(partial(self._queue, name, url, is_dead_letters))
+            found, error = attempt(partial(self._queue, name, url, is_dead_letters))
             yield found or QueueFacts(name, is_dead_letters, error=f"{url}: {error}")
 
     def _redriven(self, queues: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -135,11 +133,11 @@ class CloudDoctor:
         """
         sqs = self._clients("sqs")
         for name, url in queues.items():
-            found, _ = _try(partial(sqs.get_queue_attributes, QueueUrl=url, AttributeNames=["RedrivePolicy"]))
+            found, _ = attempt(partial(sqs.get_queue_attributes, QueueUrl=url, AttributeNames=["RedrivePolicy"]))
             policy = json.loads((found or {}).get("Attributes", {}).get("RedrivePolicy", "{}"))
             if target := policy.get("deadLetterTargetArn"):
                 queue = target.rpartition(":")[2]
-                there, _ = _try(partial(sqs.get_queue_url, QueueName=queue))
+                there, _ = attempt(partial(sqs.get_queue_url, QueueName=queue))
                 yield f"{name} dead letters", there["QueueUrl"] if there else queue
 
     def _queue(self, name: str, url: str, is_dead_letters: bool) -> QueueFacts:
@@ -147,7 +145,7 @@ class CloudDoctor:
         names.append("ApproximateNumberOfMessagesNotVisible")
         found = self._clients("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
         waiting, delayed, in_flight = (int(found[name]) for name in names)
-        oldest_s, _ = _try(lambda: self._oldest_s(url.rpartition("/")[2]))
+        oldest_s, _ = attempt(lambda: self._oldest_s(url.rpartition("/")[2]))
         return QueueFacts(name, is_dead_letters, "", waiting, delayed, in_flight, oldest_s)
 
     def _oldest_s(self, queue: str) -> float | None:
@@ -172,7 +170,7 @@ class CloudDoctor:
         return tuple(threads().map(self._log, logs[:MAX_LOGS])), len(logs) > MAX_LOGS
 
     def _log(self, row: Row) -> LogFacts:
-        oldest_ms, error = _try(lambda: self._oldest_unsealed_ms(row.log_id))
+        oldest_ms, error = attempt(lambda: self._oldest_unsealed_ms(row.log_id))
         return LogFacts(row.config.title, oldest_ms, error)
 
     def _oldest_unsealed_ms(self, log_id: str) -> int | None:
@@ -222,7 +220,7 @@ class CloudDoctor:
 
 def _table(dynamodb: Any, name: str, table: str) -> TableFacts:
     found = dynamodb.describe_table(TableName=table)["Table"]
-    backups, _ = _try(lambda: dynamodb.describe_continuous_backups(TableName=table))
+    backups, _ = attempt(lambda: dynamodb.describe_continuous_backups(TableName=table))
     recovery = backups["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {}) if backups else None
     stream = found.get("StreamSpecification", {})
     return TableFacts(
@@ -245,7 +243,7 @@ def bucket_facts(s3: Any, name: str, *, is_emulated: bool) -> BucketFacts:
         return BucketFacts(name)
     rules = s3.get_bucket_encryption(Bucket=name)["ServerSideEncryptionConfiguration"]["Rules"]
     kinds = {rule.get("ApplyServerSideEncryptionByDefault", {}).get("SSEAlgorithm", "") for rule in rules}
-    block, _ = _try(lambda: dict(s3.get_public_access_block(Bucket=name)["PublicAccessBlockConfiguration"]))
+    block, _ = attempt(lambda: dict(s3.get_public_access_block(Bucket=name)["PublicAccessBlockConfiguration"]))
     return BucketFacts(
         name,
         is_versioned=s3.get_bucket_versioning(Bucket=name).get("Status") == "Enabled",
@@ -253,13 +251,3 @@ def bucket_facts(s3: Any, name: str, *, is_emulated: bool) -> BucketFacts:
         has_customer_key=bool(kinds) and kinds <= set(_CUSTOMER_KEY),
         is_private=block is not None and len(block) == 4 and all(block.values()),
     )
-
-
-def _try(ask: Callable[[], T]) -> tuple[T | None, str]:
-    """Calls a function and returns its result and an empty text; if the call fails, None and the reason."""
-    try:
-        return ask(), ""
-    except (ClientError, BotoCoreError, HeadraceError) as exc:
-        return None, str(exc) or type(exc).__name__
-    except Exception as exc:  # noqa: BLE001 - pynamodb passes a missing table on as an error of its own
-        return None, f"{type(exc).__name__}: {exc}"

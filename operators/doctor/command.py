@@ -33,6 +33,8 @@ It asks the server over HTTP:
 With --stack or --state-file, or HEADRACE_*_TABLE and the like set, it also asks AWS:
   tables, bucket, queues         they exist, with their protections; dead letters
   sealing                        how old the oldest unsealed entry is, of up to 200 streams
+  relay, routers                 visits that are overdue; routers that are late, or wait for room
+  subscriptions, job queues      webhooks that fail, wakes that nobody claims; jobs that wait for long or were given up
   indexing, job runs             how long logs wait, which ones failed and why, how the last job runs ended
   alarms                         which ones are in alarm
 

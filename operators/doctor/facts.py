@@ -215,6 +215,85 @@ class AlarmFacts(msgspec.Struct, frozen=True):
     reason: str
 
 
+class VisitFacts(msgspec.Struct, frozen=True):
+    """A follower whose visit by the relay is due: its kind and id, and for how long (ms)."""
+
+    kind: str
+    id: str
+    late_ms: int
+
+
+class SubscriptionFacts(msgspec.Struct, frozen=True):
+    """A subscription with an open wake.
+
+    Attributes:
+        type, stage: as in `headrace.subscriptions.values`.
+        failures: how often its webhook failed since the wake was opened.
+        waited_ms: milliseconds since then.
+        refused: why its key does not allow the wake; empty if it does.
+        error: why it could not be read; else empty.
+    """
+
+    id: str
+    type: str = ""
+    stage: str = ""
+    failures: int = 0
+    waited_ms: int = 0
+    refused: str = ""
+    error: str = ""
+
+
+class RouterFacts(msgspec.Struct, frozen=True):
+    """A router.
+
+    Attributes:
+        lag: how many records of its source it has yet to look at.
+        waited_ms: milliseconds since the oldest of these was appended.
+        blocked_ms: for how long its destination has been full; None if it is not.
+        error: why it could not be read; else empty.
+    """
+
+    name: str
+    source: str = ""
+    dest: str = ""
+    lag: int = 0
+    waited_ms: int = 0
+    blocked_ms: int | None = None
+    error: str = ""
+
+
+class JobQueueFacts(msgspec.Struct, frozen=True):
+    """A topic that is a queue of jobs.
+
+    Attributes:
+        ready: jobs that can be claimed.
+        oldest_ms: age of the oldest job that was never delivered; None if there is none, or that is unknown.
+        dead_letter: its dead-letter topic; empty if it has none. `dead_letters` is the number of live records there.
+        error: why it could not be read; else empty.
+    """
+
+    name: str
+    ready: int = 0
+    oldest_ms: int | None = None
+    dead_letter: str = ""
+    dead_letters: int = 0
+    error: str = ""
+
+
+class FollowingFacts(msgspec.Struct, frozen=True):
+    """Facts about what follows appends: some hundreds of each. An error text says why something could not be asked; else
+    it is empty. `visits` are those that are due; `subscriptions` those with an open wake.
+    """
+
+    visits: tuple[VisitFacts, ...] = ()
+    subscriptions: tuple[SubscriptionFacts, ...] = ()
+    visits_error: str = ""
+    routers: tuple[RouterFacts, ...] = ()
+    routers_error: str = ""
+    queues: tuple[JobQueueFacts, ...] = ()
+    queues_error: str = ""
+
+
 class CloudFacts(msgspec.Struct, frozen=True):
     """Facts about the resources in AWS. An error text says why something could not be asked; else it is empty.
 
@@ -235,6 +314,7 @@ class CloudFacts(msgspec.Struct, frozen=True):
     logs: tuple[LogFacts, ...] = ()
     logs_error: str = ""
     more_logs: bool = False
+    following: FollowingFacts = FollowingFacts()
     waiting: tuple[WaitingFacts, ...] = ()
     waiting_error: str = ""
     job_in_hand_ms: int | None = None

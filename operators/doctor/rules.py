@@ -10,7 +10,16 @@ import statistics
 from collections.abc import Iterator
 
 from cli.tables import age, counted
-from operators.doctor.facts import Check, CloudFacts, Level, LogFacts, QueueFacts, ServerFacts, TableFacts
+from operators.doctor import following_rules
+from operators.doctor.facts import (
+    Check,
+    CloudFacts,
+    Level,
+    LogFacts,
+    QueueFacts,
+    ServerFacts,
+    TableFacts,
+)
 
 SLOW_MS = 1000.0
 SEAL_SLACK_MS = 60_000
@@ -102,6 +111,7 @@ def cloud(facts: CloudFacts) -> Iterator[Check]:
     for queue in facts.queues:
         yield _queue(queue)
     yield _sealing(facts)
+    yield from following_rules.following(facts.following)
     yield _indexing(facts)
     yield _jobs(facts)
     yield _alarms(facts)

@@ -24,11 +24,16 @@ from operators.doctor.facts import (
     BucketFacts,
     Check,
     CloudFacts,
+    FollowingFacts,
     JobFacts,
+    JobQueueFacts,
     LogFacts,
     QueueFacts,
+    RouterFacts,
     ServerFacts,
+    SubscriptionFacts,
     TableFacts,
+    VisitFacts,
     WaitingFacts,
     exit_code,
     of_stack,
@@ -49,6 +54,16 @@ WELL = CloudFacts(
     waiting=(WaitingFacts("l", 1000, 0, ""),),
     jobs=(JobFacts("r", "SUCCESS", 1000),),
     alarms=(AlarmFacts("headrace-dev/x", "OK", ""),),
+    following=FollowingFacts(
+        visits=(VisitFacts("router", "r", 2 * MINUTE_MS),),
+        subscriptions=(
+            SubscriptionFacts("hook", "webhook", "failed", 3, MINUTE_MS),
+            SubscriptionFacts("pool", "pull-wake", "announced", 0, 30 * MINUTE_MS),
+            SubscriptionFacts("long", "pull-wake", "leased", 0, 5 * HOUR_MS),
+        ),
+        routers=(RouterFacts("r", "a", "b", 9, MINUTE_MS), RouterFacts("full", "a", "c", 9, HOUR_MS, MINUTE_MS)),
+        queues=(JobQueueFacts("q", 5, MINUTE_MS, "dead"), JobQueueFacts("idle")),
+    ),
 )
 SERVER = ServerFacts("", (10.0, 2000.0, 12.0), VERSION, 401, 200, 200, False)
 
@@ -60,6 +75,10 @@ def levels(checks: Iterable[Check]) -> dict[str, str]:
 
 def changed(**facts: Any) -> CloudFacts:
     return msgspec.structs.replace(WELL, **facts)
+
+
+def following(**facts: Any) -> CloudFacts:
+    return changed(following=msgspec.structs.replace(WELL.following, **facts))
 
 
 def table(**facts: Any) -> CloudFacts:
@@ -96,6 +115,44 @@ def test_a_deployment_that_is_well_has_no_findings() -> None:
         (changed(logs=(LogFacts("old", HOUR_MS), LogFacts("new", 1))), "sealing", "fail", "old"),
         (changed(logs=(LogFacts("broken", None, "does not parse"),)), "sealing", "fail", "does not parse"),
         (changed(logs_error="no catalog"), "sealing", "fail", "no catalog"),
+        (following(visits=(VisitFacts("bell", "w", 4 * MINUTE_MS),)), "relay", "fail", "1 visit overdue"),
+        (
+            following(routers=(RouterFacts("r", "a", "b", 7, 6 * MINUTE_MS), RouterFacts("s", "a", "c", 1, HOUR_MS))),
+            "routers",
+            "fail",
+            "s is 1 record behind a, for 1h 0s; and 1 other",
+        ),
+        (
+            following(routers=(RouterFacts("r", "a", "b", 7, HOUR_MS, 11 * MINUTE_MS),)),
+            "routers",
+            "warn",
+            "room in b for 11m",
+        ),
+        (following(routers=(RouterFacts("r", error="does not parse"),)), "routers", "fail", "r: does not parse"),
+        (following(routers_error="no catalog"), "routers", "fail", "no catalog"),
+        (
+            following(subscriptions=(SubscriptionFacts("s", "webhook", "failed", 12, 6 * MINUTE_MS),)),
+            "subscriptions",
+            "warn",
+            "12 calls in 6m",
+        ),
+        (
+            following(subscriptions=(SubscriptionFacts("s", "webhook", "due", 0, 0, "forbidden: no scope"),)),
+            "subscriptions",
+            "warn",
+            "forbidden: no scope",
+        ),
+        (
+            following(subscriptions=(SubscriptionFacts("s", "pull-wake", "announced", 0, 2 * HOUR_MS),)),
+            "subscriptions",
+            "warn",
+            "no worker claims the wake of s for 2h",
+        ),
+        (following(subscriptions=(SubscriptionFacts("s", error="bad row"),)), "subscriptions", "fail", "s: bad row"),
+        (following(queues=(JobQueueFacts("q", 5, HOUR_MS),)), "job queues", "warn", "a job of q waits for 1h"),
+        (following(queues=(JobQueueFacts("q", 0, None, "dead", 3),)), "job queues", "warn", "dead holds 3 jobs"),
+        (following(queues=(JobQueueFacts("q", error="no leases"),)), "job queues", "fail", "q: no leases"),
+        (following(queues_error="no catalog"), "job queues", "fail", "no catalog"),
         (changed(waiting=(WaitingFacts("l", None, 3, "poisoned"),)), "indexing", "warn", "poisoned"),
         (changed(waiting=(WaitingFacts("l", 30 * MINUTE_MS + 1, 0, ""),)), "indexing", "warn", "30m"),
         (changed(waiting_error="no table"), "indexing", "fail", "no table"),
@@ -131,6 +188,12 @@ def test_each_fault_is_one_finding_with_advice_and_a_page(
         page, _, anchor = found.docs.partition("#")
         titles = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(), re.MULTILINE)
         assert anchor in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_followers_that_can_not_be_read_are_found_twice() -> None:
+    """The rows of what is due say of the relay and of subscriptions."""
+    facts = following(visits_error="no table")
+    assert levels(rules.cloud(facts)) == {"relay": "fail", "subscriptions": "fail"}
 
 
 def test_a_deployment_without_alarms_misses_none() -> None:
