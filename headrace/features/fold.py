@@ -103,10 +103,12 @@ class Folder:
         Raises:
             NotFound, Gone: the lane has ended.
         """
-        run = _Run(self, which, is_careful=tries > MAX_DIRECT)
         is_done = False
-        with suppress(_Overtaken):
-            is_done = run.fold(until)
+        for _ in range(2):  # what this process remembers of rows may be old: then it is forgotten, and read
+            run = _Run(self, which, is_careful=tries > MAX_DIRECT)
+            with suppress(_Overtaken):
+                is_done = run.fold(until)
+                break
         mark = run.mark
         due_ms = min((one.next_ms for one in mark.dropped), default=0)
         new = tuple(one for one in mark.stopped if one not in run.stopped_before)
@@ -237,10 +239,12 @@ class _Run:
 
     def _fold_alone(self, fold: Callable[[dict[str, Table]], None], wanted: dict[str, Table]) -> None:
         """Folds the generations one by one, each noted first: one that is noted already has ended a folder."""
+        ended = self.mark.trying
+        if ended in wanted:
+            stop = Stop(ended, self.mark.folded, "folders end without a word at its events")
+            self.mark = replace(self.mark, stopped=(*self.mark.stopped, stop), trying="")
         for generation, table in wanted.items():
-            if self.mark.trying == generation:
-                stop = Stop(generation, self.mark.folded, "folders end without a word at its events")
-                self.mark = replace(self.mark, stopped=(*self.mark.stopped, stop), trying="")
+            if generation == ended:
                 continue
             self.mark = replace(self.mark, trying=generation)
             self._commit()

@@ -1,0 +1,399 @@
+"""Processes that die at any call, or come between any two calls of another, of a fold, a push or a registration."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headrace.errors import HeadraceError, StoreError, StoreTimeout
+from headrace.features.errors import Behind, Stopped, Unfolded
+from headrace.features.fold import Folder
+from headrace.features.pipeline.ops.core import Sum
+from headrace.features.register import Registrations
+from headrace.features.tail import MAX_TAIL_BYTES
+from headrace.features.values import FOLD, REGISTER, lane
+from headrace.features.verbs import Features
+from headrace.log.stores import Stores
+from tests.support.faults import Faulty
+from tests.unit.features.world import NS, World, event, table, tx
+
+PORTS = ("wal", "catalog", "watermarks", "producers", "follows", "objects")
+EXPECTED = {"c": 3, "s": 6.0}
+
+
+class _Died(Exception):
+    """A process ends here."""
+
+
+class Interposed:
+    """Stores of which a call can be the last one of its process, or be preceded by another process's work."""
+
+    def __init__(self, stores: Stores) -> None:
+        self.left = -1
+        self.action: Callable[[], object] | None = None
+        ports: dict[str, Any] = {name: _Port(self, getattr(stores, name)) for name in PORTS}
+        tables: dict[str, Any] = {name: _Port(self, one) for name, one in stores.tables.items()}
+        self.stores = replace(stores, **ports, tables=tables)
+        self.calls = 0
+
+    def before(self) -> None:
+        self.calls += 1
+        if self.calls == self.left and self.action is not None:
+            action, self.action = self.action, None
+            action()
+
+
+class _Port:
+    def __init__(self, owner: Interposed, target: Any) -> None:
+        self._owner = owner
+        self._target = target
+
+    def __getattr__(self, method: str) -> Any:
+        found = getattr(self._target, method)
+        if not callable(found):
+            return found
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self._owner.before()
+            return found(*arguments, **options)
+
+        return call
+
+
+def at_every_call(
+    run: Callable[[Interposed], object], prepare: Callable[[], World], action: Callable[[World], object]
+) -> int:
+    """Runs something again and again, each time with `action` before another one of its calls. Returns how many calls
+    there are.
+    """
+    for number in itertools.count(1):
+        world = prepare()
+        port = Interposed(world.stores)
+        port.left, port.action = number, lambda world=world: action(world)
+        run(port)
+        if port.action is not None:
+            return number - 1
+    raise AssertionError("it ends")
+
+
+def pushed() -> World:
+    """Returns a namespace with three events, one of which is folded."""
+    world = World(event(), table(), table("All", keys=[]))
+    world.push(tx(amount=1))
+    world.fold()
+    world.push(tx(amount=2))
+    world.push(tx(amount=3))
+    return world
+
+
+def check(world: World) -> None:
+    """Checks that every event counts once, however it is read."""
+    for by in (world.api, world.other()):
+        assert world.get(by=by) == EXPECTED
+        assert world.get("", "All", by=by) == EXPECTED
+
+
+def _die(_: World) -> None:
+    raise _Died
+
+
+def _fold(port: Interposed, world: list[World]) -> None:
+    folder = Folder(Registrations(port.stores))
+    with suppress(_Died):
+        folder.fold(lane(NS, "Tx", 0), world[0].clock.monotonic() + 10)
+    check(world[0])
+    assert world[0].fold().is_done
+    check(world[0])
+
+
+def test_a_folder_that_dies_at_any_call_is_replaced_by_the_next() -> None:
+    worlds: list[World] = []
+
+    def prepare() -> World:
+        worlds[:] = [pushed()]
+        return worlds[0]
+
+    assert at_every_call(lambda port: _fold(port, worlds), prepare, _die) >= 7
+
+
+def test_two_folders_add_no_event_twice_whenever_the_other_comes() -> None:
+    worlds: list[World] = []
+
+    def prepare() -> World:
+        worlds[:] = [pushed()]
+        return worlds[0]
+
+    assert at_every_call(lambda port: _fold(port, worlds), prepare, lambda world: world.fold()) >= 7
+
+
+def test_a_folder_that_remembers_rows_goes_on_after_another_has_written_them() -> None:
+    world = pushed()
+    other = Folder(Registrations(world.stores))
+    for number in range(4):
+        folder = world.folder if number % 2 else other
+        assert folder.fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10).folded >= 1
+        world.push(tx(user="b"))
+    for _ in range(2):
+        world.fold()
+    check_rows = {row.key.entity: row.as_of for row in world.stores.tables["features"].kept.values()}  # type: ignore[attr-defined]
+    assert world.get() == EXPECTED
+    assert world.get("b") == {"c": 4, "s": 4.0}
+    assert check_rows["b"] == 7
+
+
+def test_a_read_is_right_whenever_a_folder_comes() -> None:
+    worlds: list[World] = []
+
+    def prepare() -> World:
+        worlds[:] = [pushed()]
+        return worlds[0]
+
+    def run(port: Interposed) -> None:
+        api = Features(port.stores)
+        assert worlds[0].get(by=api) == EXPECTED
+        worlds[0].push(tx(amount=4))
+        assert worlds[0].get(by=api) == {"c": 4, "s": 10.0}
+
+    def fold_all(world: World) -> None:
+        world.fold()
+
+    assert at_every_call(run, prepare, fold_all) >= 6
+
+
+def test_a_warm_read_is_right_whenever_a_folder_or_a_registration_comes() -> None:
+    wider = table(c="count", s=("sum", {"field": "amount"}), m=("max", {"field": "amount"}))
+    other = table(c=("sum", {"field": "amount"}))
+
+    def folds(world: World) -> dict[str, Any]:
+        world.clock.advance(2)
+        world.push(tx(amount=4))
+        world.fold()
+        return {"c": 4, "s": 10.0}
+
+    def widens(world: World) -> dict[str, Any]:
+        world.register(wider)
+        return {"c": 3, "s": 6.0, "m": None}
+
+    def replaces(world: World) -> dict[str, Any]:
+        world.register(other, force=True)
+        world.push(tx(amount=5))
+        return {"c": 5.0}
+
+    for change in (folds, widens, replaces):
+        for number in itertools.count(1):
+            world = pushed()
+            port = Interposed(world.stores)
+            api = Features(port.stores)
+            assert world.get(by=api) == EXPECTED
+            world.clock.advance(2)
+            told: list[dict[str, Any]] = []
+            port.calls, port.left = 0, number
+            port.action = lambda world=world, told=told, change=change: told.append(change(world))
+            row = world.get(by=api)
+            if not told:
+                break
+            assert row in ({**EXPECTED}, told[0]), (change.__name__, number)
+            assert world.get(by=api) == told[0], (change.__name__, number)
+        assert number >= 3, change.__name__
+
+
+def test_a_registration_that_dies_at_any_call_is_finished_by_the_next() -> None:
+    worlds: list[World] = []
+    nodes = [event("New", lanes=2, lane_key="user"), table("T", upstream="New"), table("ByN", keys=["n"])]
+
+    def prepare() -> World:
+        worlds[:] = [pushed()]
+        return worlds[0]
+
+    def run(port: Interposed) -> None:
+        world = worlds[0]
+        with suppress(_Died):
+            Features(port.stores).register(NS, {"nodes": nodes})
+        other = world.other()
+        other.register(NS, {"nodes": nodes})
+        view = other.registry(NS)
+        assert (view.state.version, view.state.is_open) == (2, False)
+        check(world)
+        for user in ("a", "b", "c"):
+            world.push(tx(user=user), event="New", by=other)
+            assert world.get(user, "T", by=other) == {"c": 1, "s": 1.0}
+        world.push(tx(n=9, user="z"))
+        assert world.get("9", "ByN") == {"c": 1, "s": 1.0}
+        follows = [(one.kind, one.log_id) for one in world.stores.follows.rows.values()]  # type: ignore[attr-defined]
+        assert sorted(kind for kind, _ in follows) == [FOLD, FOLD, FOLD, REGISTER]
+
+    assert at_every_call(run, prepare, _die) >= 8
+
+
+def test_no_push_is_taken_under_an_old_pipeline_after_the_answer_of_a_registration() -> None:
+    world = World(event(), table())
+    late = world.other()
+    world.push(by=late)  # it knows the first pipeline
+    world.register(event(fields={"user": "str", "amount": "f64", "n": "i64", "more": "str"}, optional=["more"]))
+    world.push({**tx(), "more": "x"}, by=late)
+    assert world.get()["c"] == 2
+
+
+def test_a_push_whose_answer_is_lost_counts_once() -> None:
+    for after in (False, True):
+        world = World(event(dedupe_key="n"), table())
+        wal = Faulty(world.stores.wal)
+        api = Features(replace(world.stores, wal=wal))
+        wal.fail("commit", StoreTimeout, after=after)
+        ack = api.push(NS, "Tx", tx(n=5))
+        assert not ack.is_replay
+        assert world.push(tx(n=5)).is_replay
+        assert world.get() == {"c": 1, "s": 1.0}
+
+
+def test_an_operator_that_fails_stops_its_own_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(event(), table("Good", c="count"), table("Bad", s=("sum", {"field": "amount"})))
+    world.push(tx(amount=1))
+    world.fold()
+
+    def fails(*_: object) -> None:
+        raise OverflowError("poison")
+
+    monkeypatch.setattr(Sum, "fold", fails)
+    folder = Folder(Registrations(world.stores))
+    world.push(tx(amount=2))
+    done = folder.fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
+    assert ([stop.generation for stop in done.stopped], done.is_done) == (["Bad.1.0"], True)
+    monkeypatch.undo()
+    other = world.other()
+    with pytest.raises(Stopped):
+        world.get(table="Bad", by=other)
+    assert world.get(table="Good", by=other) == {"c": 2}
+    world.register(table("Bad", s=("sum", {"field": "n"})), force=True)
+    world.push(tx(n=3))
+    world.fold()
+    assert world.get(table="Bad") == {"s": 3.0}
+
+
+def test_what_ends_folders_without_a_word_is_found_and_stopped() -> None:
+    world = World(event(), table("Good", c="count"), table("Bad", s=("sum", {"field": "amount"})))
+    world.push()
+    ends = 0
+    for tries in range(1, 8):
+        port = Interposed(world.stores)
+        folder = Folder(Registrations(port.stores))
+        rows: Any = port.stores.tables["features"]
+        real = rows.put
+
+        def put(row: Any, replaces: Any, real: Any = real) -> Any:
+            if row.key.generation.startswith("Bad"):
+                raise _Died
+            return real(row, replaces)
+
+        rows.__dict__["put"] = put
+        try:
+            done = folder.fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10, tries)
+        except _Died:
+            ends += 1
+            continue
+        assert done.is_done
+        break
+    assert ends == 3, "twice as a whole, once alone"
+    assert world.get(table="Good", by=world.other()) == {"c": 1}
+    with pytest.raises(Stopped):
+        world.get(table="Bad", by=world.other())
+
+
+def test_acknowledgements_do_not_outrun_the_folder_and_no_reader_is_left_without_the_newest() -> None:
+    text = "x" * 1_000
+    world = World(event(fields={"user": "str", "text": "str"}), table(c="count"))
+    events = [{"user": "a", "text": text} for _ in range(1_000)]
+    taken = 0
+    with pytest.raises(Unfolded):
+        while True:
+            world.api.push_all(NS, "Tx", events)
+            taken += len(events)
+    assert 3 <= taken // 1_000 <= 4
+    assert world.get() == {"c": taken}
+    # Another process that does not look: more than a read may fold.
+    log = world.other()
+    for _ in range(2):
+        log._check_folded = lambda *_: None  # type: ignore[method-assign]
+        log.push_all(NS, "Tx", events)
+        taken += len(events)
+    with pytest.raises(Behind):
+        world.get()
+    with pytest.raises(Behind):
+        world.get(by=world.other())
+    assert world.fold().is_done
+    assert world.get() == world.get(by=world.other()) == {"c": taken}
+    assert MAX_TAIL_BYTES > 3 * 1024 * 1024
+    world.clock.advance(1.1)
+    world.api.push_all(NS, "Tx", events)
+
+
+def test_rows_that_no_pipeline_names_are_removed_twice() -> None:
+    world = pushed()
+    world.register(table("U", c="count", s=("sum", {"field": "n"})), force=True)
+    first = world.fold()
+    rows: Any = world.stores.tables["features"]
+    assert {key.generation for key in rows.kept} >= {"U.1.0", "All.1.0"}
+    assert first.due_ms > world.clock.now_ms()
+    world.clock.advance(301)
+    world.fold()
+    assert {key.generation for key in rows.kept} == {"All.1.0"}
+    world.clock.advance(86_401)
+    assert world.fold().due_ms == 0
+    assert rows.marks[next(iter(rows.marks))].dropped == ()
+
+
+def test_old_events_go_when_they_are_folded_and_not_before() -> None:
+    world = World(event(keep_events_for_ms=60_000), table())
+    world.push()
+    world.clock.advance(120)
+    world.push()
+    log = Registrations(world.stores)
+    assert log.head(lane(NS, "Tx", 0)).state.floor == 0
+    world.fold()
+    assert log.head(lane(NS, "Tx", 0)).state.floor == 1
+    assert world.get(by=world.other()) == {"c": 2, "s": 2.0}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_every_answer_is_that_of_a_naive_fold(seed: int) -> None:
+    rng = random.Random(seed)
+    wide = {"c": "count", "s": ("sum", {"field": "amount"}), "m": ("max", {"field": "n", "window": "1m"})}
+    world = World(event(), table(), table("W", **wide))
+    processes = [world.api, world.other(), world.other()]
+    folders = [world.folder, Folder(Registrations(world.stores))]
+    for step in range(60):
+        kind = rng.choice(["push", "push", "push", "batch", "fold", "get", "get", "wait", "register", "cold"])
+        by = rng.choice(processes)
+        if kind == "push":
+            world.push(tx(rng.choice("abc"), rng.randrange(9), rng.randrange(5)), by=by)
+        elif kind == "batch":
+            by.push_all(NS, "Tx", [tx(rng.choice("abc"), rng.randrange(9)) for _ in range(rng.randrange(1, 6))])
+        elif kind == "fold":
+            rng.choice(folders).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
+        elif kind == "wait":
+            world.clock.advance(rng.choice([0.01, 1.5, 30, 61, 200]))
+        elif kind == "register":
+            number = rng.randrange(3)
+            more = {**wide, f"x{number}": ("last", {"field": "amount"})} if rng.random() < 0.6 else {"c": "count"}
+            by.register(NS, {"nodes": [table("W", **more)], "force": True})
+        elif kind == "cold":
+            processes[rng.randrange(3)] = world.other()
+        for name in ("U", "W"):
+            user = rng.choice("abc")
+            assert world.get(user, name, by=by) == world.naive(user, name), (step, kind, name)
+
+
+def test_errors_of_stores_are_told_and_the_next_read_is_right() -> None:
+    world = pushed()
+    rows = Faulty(world.stores.tables["features"])
+    api = Features(replace(world.stores, tables={"features": rows}))
+    rows.fail("get", StoreTimeout)
+    with pytest.raises((HeadraceError, StoreError)):
+        world.get(by=api)
+    assert world.get(by=api) == EXPECTED
