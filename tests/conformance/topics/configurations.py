@@ -1,14 +1,19 @@
-"""The ways to run the server: the contract of topics holds in each of them. Each push asks the first, `--full` all."""
+"""The ways to run the server: the contract of topics holds in each of them. Each push asks the first, `--full` all; of the
+streaming door, what stays open.
+"""
 
 from __future__ import annotations
 
 STRICTEST = (
     "three-processes"  # every log of five records or more is sealed soon, so that readers meet all of its places
 )
+STREAMING = "streaming-door"  # instances that answer one request at a time
 CONFIGURATIONS = {
     STRICTEST: ("--api-processes", "3", "--seal-records", "5", "--seal-age", "1h"),
     "cold": ("--api-processes", "2", "--cold", "--seal-age", "1s"),
+    STREAMING: ("--function-url", "--api-processes", "6", "--seal-records", "5", "--seal-age", "1h"),
 }
+STREAMED = ("test_watch.py", "test_work.py")
 KEYS = {
     "reader": "read",
     "writer": "write",
@@ -27,6 +32,7 @@ LIMITS = {
     "max_sse_connections": 3,
     "max_sse_connections_per_key": 2,
     "max_inflight_per_key": 3,
+    "max_watch_sessions": 150,
     "max_total_bytes": 16 * 1024 * 1024,
 }
 GUARDED = {
