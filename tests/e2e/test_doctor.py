@@ -65,12 +65,17 @@ def test_faults_are_found_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
         with httpx.Client(base_url=f"{server.url}/v1/stream/", headers=JSON, timeout=30) as http:
             assert http.put("orders").status_code == 201
             assert http.post("orders", json=[{"n": 1}]).is_success
+            router = {"source": "jobs", "dest": "copies"}
+            for path, body in (("topics/jobs", {"type": "queue"}), ("routers/copying", router)):
+                assert http.put(f"{server.url}/v0/{path}", json=body).status_code == 201
         wait_until_sealed(pipeline, "orders")
 
         code, checks = doctor(*state, "--key", "right")
         assert (code, findings(checks)) == (0, {})
         assert checks["key"]["found"] == "accepted, with the scope `admin` for every name"
-        assert "1 log looked at" in checks["sealing"]["found"]
+        assert "4 logs looked at" in checks["sealing"]["found"], "orders, copies, jobs and the leases of its jobs"
+        assert "1 router looked at" in checks["routers"]["found"]
+        assert "1 queue looked at" in checks["job queues"]["found"]
         code, by_stack = doctor(
             "--stack",
             "headrace",
