@@ -16,8 +16,7 @@ from tests.conformance.coverage import TOPICS
 from tests.conformance.official_suite import Case, SuiteReport
 
 ROOT = Path(__file__).parents[2]
-GUARDED = ("test_limits.py", "test_scopes.py")  # of a server with keys and limits that no deployment would have
-NOT_ASKED = (*GUARDED, "test_websocket.py")  # sockets are at a URL of their own, and have tests of their own
+NOT_ASKED = "test_websocket.py"  # sockets are at a URL of their own, and have tests of their own
 CASE_TIMEOUT_S = 120
 UNDECIDED = ("httpx.ReadTimeout", '"code":"not_ready"')  # a client's time, or that of a store, was over
 HURRIED = "test_cohort.py::"  # several workers have half a second to join one window
@@ -28,21 +27,21 @@ def run_topics(
     url: str, key: str | None, only: Sequence[str] = (), *, guarded: bool = False, timeout_s: float = 900
 ) -> SuiteReport:
     """Runs every test, or those named in `only`, against `url`, with `key` as bearer if there is one. With `guarded` these
-    are the tests of keys and limits, which have keys of their own.
+    are the tests of keys and limits, which have keys of their own; without it all others.
 
     Raises `RuntimeError` when pytest itself could not run.
     """
     if guarded:
-        environment, files, left_out = {"HEADRACE_CONTRACT_GUARDED_URL": url}, GUARDED, []
+        environment, marked = {"HEADRACE_CONTRACT_GUARDED_URL": url}, "guarded"
     else:
-        environment, files = {"HEADRACE_CONTRACT_URL": url, "HEADRACE_CONTRACT_KEY": key or ""}, ("",)
-        left_out = [f"--ignore={TOPICS / name}" for name in NOT_ASKED]
-    asked = sorted({f"{TOPICS / name.partition('[')[0]}" for name in only or files})
+        environment, marked = {"HEADRACE_CONTRACT_URL": url, "HEADRACE_CONTRACT_KEY": key or ""}, "not guarded"
+    asked = sorted({f"{TOPICS / name.partition('[')[0]}" for name in only}) or [str(TOPICS)]
+    chosen = ["-m", marked, f"--ignore={TOPICS / NOT_ASKED}"]
     with tempfile.TemporaryDirectory(prefix="topics-") as scratch:
         output = Path(scratch) / "report.xml"
         options = ["-n0", "-q", "-p", "no:cacheprovider", f"--timeout={CASE_TIMEOUT_S}", f"--junit-xml={output}"]
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, *left_out, *asked],
+            [sys.executable, "-m", "pytest", *options, *chosen, *asked],
             cwd=ROOT,
             env={**os.environ, **environment},
             capture_output=True,
