@@ -70,6 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         stack: the name of the deployment, by which its metrics and alarms are told from those of others.
         host: the address that the API listens on, if known; without API keys it starts only on a loopback address.
+        allow_reset: whether a namespace of feature tables may be reset, which removes everything in it.
         allowed_hosts: the hosts, separated by commas, that an API without keys obeys beside loopback, in the headers
             `Host` and `Origin`; `*` means any.
         base_url: where clients reach the api: the beginning of the URLs that receivers of webhooks are told.
@@ -130,6 +131,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_keys_secret: str = ""
     keys_age_ms: int = 60_000
     allow_insecure_no_auth: bool = False
+    allow_reset: bool = False
     signing_keys: str = ""
     signing_keys_secret: str = ""
     webhook_function: str = ""

@@ -83,7 +83,7 @@ class Emulator:
         self._deployment = deployment = msgspec.structs.replace(deployed, emr_endpoint=emr_endpoint)
         environment = child_environment(
             # The template's settings are defaults; names of resources are not to be argued with.
-            {**deployment.settings(), "HEADRACE_BASE_URL": self.url, **os.environ},
+            {**deployment.settings(), "HEADRACE_BASE_URL": self.url, "HEADRACE_ALLOW_RESET": "1", **os.environ},
             deployment.resource_names(),
             aws_environment(endpoint, emr_endpoint),
             self._settings.environment,

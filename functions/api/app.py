@@ -19,6 +19,8 @@ from functions.api.context import Context, open_context
 from functions.api.door.entry import Door
 from functions.api.door.requests import run
 from functions.api.door.routes import answer_unrouted, serve
+from functions.api.features import routes as features
+from functions.api.features.calls import FEATURES
 from functions.api.streams import definitions, jwks, live, records, search, subscriptions, touch
 from functions.api.streams.inspection import routes as inspection
 from functions.api.streams.inspection import server
@@ -29,7 +31,7 @@ from headrace import VERSION
 
 _OPENAPI = tuple(
     Path(__file__).parent / path
-    for path in ("streams/openapi.json", "streams/subscriptions.json", "topics/openapi.json")
+    for path in ("streams/openapi.json", "streams/subscriptions.json", "topics/openapi.json", "features/openapi.json")
 )
 _STREAMS = replace(
     records.STREAMS,
@@ -56,7 +58,7 @@ def create_app(context: Context | None = None) -> FastAPI:
         lifespan=lambda _: _until_the_end(context),
     )
     _add_health(app)
-    for part in (topics, inspection, server, jwks, subscriptions, definitions, touch, search):
+    for part in (topics, features, inspection, server, jwks, subscriptions, definitions, touch, search):
         part.add_routes(app, context)
     for part in (live, records):
         part.add_routes(app, context)  # last: a name may hold slashes, so it would take every path below it
@@ -64,7 +66,7 @@ def create_app(context: Context | None = None) -> FastAPI:
     app.openapi = describe  # type: ignore[method-assign]
     app.add_middleware(
         Door,
-        surfaces=(TOPICS, SUBSCRIPTIONS, _STREAMS),
+        surfaces=(TOPICS, FEATURES, SUBSCRIPTIONS, _STREAMS),
         access=context.access,
         meter=context.meter,
         traffic=context.traffic,

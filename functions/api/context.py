@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from functions.access import Access, check_exposure
 from functions.api.door.background import CountKeeper
@@ -28,6 +28,7 @@ from functions.queue import LazyQueue, Queue, SqsQueue, visit_when_due
 from functions.subscribers import refusal
 from functions.wiring import Wiring, open_wiring
 from headrace.clock import Clock, SystemClock, within_deadline
+from headrace.features.verbs import Features
 from headrace.index.fetching import RunCache
 from headrace.log.stores import Stores
 from headrace.objects.observed import ObservedObjects, Request, RequestCounts
@@ -47,6 +48,7 @@ if TYPE_CHECKING:  # at run time it would cost every process the import of numpy
 
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 DYNAMODB_TIMEOUT_S = 2.0  # timeout of one call to a store: an append has time for a second try
 OBJECT_STORE_TIMEOUT_S = 2.0
@@ -64,6 +66,7 @@ class Context:
         subscriptions: returns the verbs of subscriptions; like `logs`.
         topics: returns the verbs of topics and queues; like `logs`.
         routers: returns the verbs of routers; like `logs`.
+        features: returns the verbs of feature tables; like `logs`.
         count: returns how many there are of what a counter counts.
         stores: the stores; what requests use goes through the verbs, which count it.
         ring: tells the relay of a follower that is due. Never raises: the sweep visits it if the message is lost.
@@ -92,6 +95,7 @@ class Context:
     subscriptions: Callable[[], Subscriptions] = field(kw_only=True)
     topics: Callable[[], Queues] = field(kw_only=True)
     routers: Callable[[], Routers] = field(kw_only=True)
+    features: Callable[[], Features] = field(kw_only=True)
     count: Callable[[str], int] = field(kw_only=True)
     stores: Stores = field(kw_only=True)
     ring: Callable[[Follow], None] = field(kw_only=True)
@@ -232,6 +236,7 @@ def assemble(
         ),
         topics=topics,
         routers=_routers_maker(measured, topics),
+        features=_lazy(measured, lambda: Features(measured, may_reset=settings.allow_reset)),
         count=partial(_count, measured),
         stores=stores,
         ring=ring,
@@ -240,8 +245,8 @@ def assemble(
         in_flight=InFlight(settings.max_inflight_per_key),
         began=clock.monotonic() if is_server else None,
         inspector=inspector,
-        engine=_engine_maker(measured, lambda: _stream_engine(measured, logs())),
-        topic_engine=_engine_maker(measured, lambda: _topic_engine(measured, topics())),
+        engine=_lazy(measured, lambda: _stream_engine(measured, logs())),
+        topic_engine=_lazy(measured, lambda: _topic_engine(measured, topics())),
         counts=keeper,
         metrics=metrics,
         signing=signing or SigningKeyring(lambda: settings.signing_keys, clock, age_ms=settings.keys_age_ms),
@@ -292,14 +297,14 @@ def _count(stores: Stores, what: str) -> int:
         return max(0, sum(stores.sessions.counts(what)))
 
 
-def _engine_maker(stores: Stores, create: Callable[[], Engine]) -> Callable[[], Engine]:
-    """Returns a function that returns a query engine. The engine is created at the first call (with the setting
-    `cold`, at each call), so that a process that never searches does not import it.
+def _lazy(stores: Stores, create: Callable[[], T]) -> Callable[[], T]:
+    """Returns a function that returns what `create` does, which is called the first time (with the setting `cold`, each
+    time): so a process that never searches does not import the query engine.
     """
     lock = threading.Lock()
-    made: list[Engine] = []
+    made: list[T] = []
 
-    def make() -> Engine:
+    def make() -> T:
         if stores.settings.cold:
             return create()
         with lock:

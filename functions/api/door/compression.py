@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import zlib
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope
 
-from functions.api.door.requests import Headers
+from functions.api.door.requests import Headers, run
 from headrace.errors import InvalidRequest
 
 _GZIP = 16 + zlib.MAX_WBITS  # zlib's way to say that there is a gzip header
@@ -97,3 +100,18 @@ def wants_gzip(headers: Headers, size: int) -> bool:
 def compressed(body: bytes) -> bytes:
     """Returns a body in gzip."""
     return zlib.compress(body, _LEVEL, _GZIP)
+
+
+async def answer(
+    request: Headers,
+    body: bytes,
+    status: int = 200,
+    content_type: str = "application/json",
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> Response:
+    """Returns an answer that no cache may store, compressed if the request accepts that."""
+    told = {"Content-Type": content_type, "Cache-Control": "no-store", **headers}
+    if wants_gzip(request, len(body)):
+        told |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+        body = await run(compressed, body)
+    return Response(body, status, told)

@@ -213,6 +213,11 @@ def grant_of(request: Request) -> Grant:
     return grant
 
 
+def key_id_of(request: Request) -> str:
+    """Returns the id of a request's key; empty if it needs none."""
+    return grant_of(request).key_id if GRANT in request.scope else ""
+
+
 class Door:
     """The layer around the application that checks keys, handles CORS, turns exceptions into responses, counts requests
     and limits the writes in progress.

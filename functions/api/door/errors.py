@@ -158,7 +158,7 @@ def response_to(
         code = _HTTP_CODES.get(error.status_code, codes.get("bad_request", "bad_request"))
         return shape(error.status_code, code, str(error.detail).lower(), dict(error.headers or {}))
     _log.error("request failed: method=%s error=%s", method, type(error).__name__, exc_info=error)
-    return shape(500, "internal", "internal error")
+    return shape(500, codes.get("internal", "internal"), "internal error")
 
 
 def may_have_written(error: Exception, method: str) -> bool:

@@ -62,8 +62,9 @@ def serve(app: FastAPI, path: str, *methods: str, is_described: bool = True) -> 
     return add
 
 
-def add(app: FastAPI, path: str, **handlers: Handler) -> None:
-    """Adds a resource: each method has its handler, and all other methods are answered with 405.
+def add(app: FastAPI, path: str, is_described: bool = True, /, **handlers: Handler) -> None:
+    """Adds a resource: each method has its handler, and all other methods are answered with 405. The OpenAPI document
+    describes it, unless `is_described` is false.
 
     Must be called before more general routes are added that match this path, too, since a name may contain slashes.
     """
@@ -73,7 +74,7 @@ def add(app: FastAPI, path: str, **handlers: Handler) -> None:
         raise MethodNotAllowed(405, "method not allowed", {"Allow": allowed})
 
     for method, handler in handlers.items():
-        serve(app, path, method)(handler)
+        serve(app, path, method, is_described=is_described)(handler)
     serve(app, path, *(_METHODS - handlers.keys()), is_described=False)(refuse)
 
 

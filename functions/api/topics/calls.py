@@ -20,7 +20,7 @@ from starlette.responses import Response
 from functions.access import Grant, Scope
 from functions.api.context import Context
 from functions.api.door import requests
-from functions.api.door.compression import compressed, wants_gzip
+from functions.api.door.compression import answer
 from functions.api.door.entry import Surface, grant_of
 from functions.api.door.errors import Row
 from functions.api.door.requests import Headers, query_of, run
@@ -183,11 +183,7 @@ class Call:
 
     async def send(self, body: bytes, status: int = 200, content_type: str = JSON) -> Response:
         """Returns an answer with this body, compressed if the client wants that."""
-        headers = {"Content-Type": content_type, "Cache-Control": "no-store"}
-        if wants_gzip(self.headers, len(body)):
-            headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-            body = await run(compressed, body)
-        return Response(body, status, headers)
+        return await answer(self.headers, body, status, content_type)
 
     def _performance(self, measured: Mapping[str, float]) -> bytes:
         total = {"server_total_ms": (self.context.clock.monotonic() - self._began) * 1000, **measured}

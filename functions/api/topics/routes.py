@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from functions.api.context import Context
 from functions.api.door import routes
-from functions.api.door.entry import GRANT, Surface, grant_of
+from functions.api.door.entry import Surface, key_id_of
 from functions.api.topics import aggregates, appends, health, jobs, routers, search, topics, watch, work
 from functions.api.topics.calls import PREFIX, TOPICS, Call
 
@@ -20,11 +20,6 @@ _NAME = PREFIX + "{name}"
 _STREAMS = (work.work, watch.stream)  # they have slots
 
 Route = Callable[[Call], Awaitable[Response]]
-
-
-def key_id(request: Request) -> str:
-    """Returns the id of a request's key; empty if it needs none."""
-    return grant_of(request).key_id if GRANT in request.scope else ""
 
 
 async def upgrade(call: Call) -> Response:
@@ -77,7 +72,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
 
     def called(route: Route) -> routes.Handler:
         async def handle(request: Request) -> Response:
-            with context.in_flight.request("" if route in _STREAMS else key_id(request)):
+            with context.in_flight.request("" if route in _STREAMS else key_id_of(request)):
                 return await route(Call(context, request))
 
         return handle

@@ -9,6 +9,7 @@ import pytest
 from functions.api.app import describe
 from functions.api.door import errors
 from functions.api.door.requests import BodyTimeout
+from functions.api.features import calls
 from functions.api.sockets import commands, sockets
 from functions.api.streams.records import ERRORS
 from headrace import errors as library
@@ -107,7 +108,7 @@ def test_every_error_of_the_library_has_its_own_answer() -> None:
         library.Damaged("m"): 500,
         library.SegmentMissing("m"): 500,
     }
-    own = (of_features, of_topics, of_routers, of_subscriptions, of_watch, sockets, commands)
+    own = (of_features, calls, of_topics, of_routers, of_subscriptions, of_watch, sockets, commands)
     others = [module.__name__ for module in own]
     shared = {kind for kind in subclasses(HeadraceError) if kind.__module__ not in others}
     assert {type(error) for error in expected} == shared - {HeadraceError}
@@ -149,7 +150,10 @@ def test_the_document_knows_every_route() -> None:
     document = server("GET", "/openapi.json").json
     assert document == describe()
     described = {
-        (path, method) for path, item in document["paths"].items() for method in item if method != "parameters"
+        (path, method)
+        for path, item in document["paths"].items()
+        for method in item
+        if method not in ("parameters", "servers")
     }
     routed = {
         (route.path.replace(":path", ""), method.lower())  # type: ignore[attr-defined]
