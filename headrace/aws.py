@@ -16,6 +16,8 @@ from headrace.settings import Settings
 from headrace.surfaces import COUNTED, SURFACES, derived, find_dead
 from headrace.tables.dynamodb import Store
 from headrace.tables.dynamodb_catalog import DynamoCatalog
+from headrace.tables.features import TABLE as FEATURE_ROWS
+from headrace.tables.features import DynamoFeatures
 from headrace.tables.follows import DynamoFollows
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.sessions import DynamoSessions
@@ -67,6 +69,7 @@ def aws_stores(
         clock=clock,
         surfaces=SURFACES,
         counted=COUNTED,
+        tables={FEATURE_ROWS: DynamoFeatures(store, tables["features"])},
         derived=derived,
         find_dead=find_dead,
     )

@@ -24,6 +24,7 @@ SETTING_OF_OUTPUT = {
     "ProducersTableName": "HEADRACE_PRODUCERS_TABLE",
     "FollowsTableName": "HEADRACE_FOLLOWS_TABLE",
     "SessionsTableName": "HEADRACE_SESSIONS_TABLE",
+    "FeaturesTableName": "HEADRACE_FEATURES_TABLE",
     "JobsTableName": "HEADRACE_JOBS_TABLE",
     "BucketName": "HEADRACE_BUCKET",
     "DelayQueueUrl": "HEADRACE_DELAY_QUEUE_URL",
@@ -117,6 +118,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     producers_table: str = ""
     follows_table: str = ""
     sessions_table: str = ""
+    features_table: str = ""
     jobs_table: str = ""
     bucket: str = ""
     delay_queue_url: str = ""

@@ -73,6 +73,7 @@ class HeadraceStack(Stack):
             "HEADRACE_PRODUCERS_TABLE": tables.producers.table_name,
             "HEADRACE_FOLLOWS_TABLE": tables.follows.table_name,
             "HEADRACE_SESSIONS_TABLE": tables.sessions.table_name,
+            "HEADRACE_FEATURES_TABLE": tables.features.table_name,
             "HEADRACE_BUCKET": bucket.bucket_name,
             **environment.variables,
         }
@@ -344,6 +345,7 @@ class HeadraceStack(Stack):
                     "producers": tables.producers,
                     "follows": tables.follows,
                     "sessions": tables.sessions,
+                    "features": tables.features,
                     "jobs": tables.jobs,
                 },
                 queues={"delay": queues.delay, "index": queues.index, "relay": queues.relay},

@@ -72,6 +72,7 @@ class DataStack(Stack):
             "ProducersTableName": self.tables.producers.table_name,
             "FollowsTableName": self.tables.follows.table_name,
             "SessionsTableName": self.tables.sessions.table_name,
+            "FeaturesTableName": self.tables.features.table_name,
             "JobsTableName": self.tables.jobs.table_name,
             "BucketName": self.bucket.bucket_name,
             "DelayQueueUrl": self.queues.delay.queue_url,

@@ -76,6 +76,8 @@ def api_statements(
             "Sessions", tables.sessions, ["GetItem", "Query", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem"]
         ),
         _on_index("SessionsExpiry", tables.sessions, EXPIRY_INDEX),
+        # What the folder wrote.
+        _on_table("Features", tables.features, ["GetItem", "BatchGetItem"]),
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("SpillPayloads", bucket, ["PutObject"], SPILLED_OBJECTS),
         _on_objects("PutDefinitions", bucket, ["PutObject"], DEFINITIONS),
@@ -113,6 +115,8 @@ def sealer_statements(
         # It frees what has ended: names that are counted, slots whose deadline has passed, read clocks.
         _on_table("Sessions", tables.sessions, ["UpdateItem", "DeleteItem"]),
         _on_index("SessionsExpiry", tables.sessions, EXPIRY_INDEX),
+        # A purge removes the rows of a lane.
+        _on_table("Features", tables.features, ["GetItem", "Query", "BatchWriteItem"]),
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("Seal", bucket, ["PutObject"], SEGMENTS, MANIFESTS, *MARKS),
         _on_objects("Purge", bucket, ["DeleteObject"], CONTENTS),

@@ -105,6 +105,13 @@ class Tables(Construct):
             # What an expired slot counts is freed with it.
             projection_type=dynamodb.ProjectionType.ALL,
         )
+        self.features = self._table(
+            "Features",
+            partition_key=_text("id"),
+            sort_key=_text("part"),
+            # Of rows whose features all have windows, in tables that forget idle entities.
+            time_to_live_attribute="expires_at",
+        )
         self.jobs = self._table("Jobs", partition_key=_text("id"))
         self.jobs.add_global_secondary_index(
             index_name=DUE_INDEX,
@@ -117,7 +124,10 @@ class Tables(Construct):
     @property
     def all(self) -> tuple[dynamodb.Table, ...]:
         """Returns every table, in the order of their declaration."""
-        return (self.wal, self.catalog, self.watermarks, self.producers, self.follows, self.sessions, self.jobs)
+        return (
+            *(self.wal, self.catalog, self.watermarks, self.producers, self.follows, self.sessions),
+            *(self.features, self.jobs),
+        )
 
     def _table(
         self,

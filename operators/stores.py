@@ -32,6 +32,7 @@ _NEEDED = (
     "producers_table",
     "follows_table",
     "sessions_table",
+    "features_table",
     "bucket",
 )
 

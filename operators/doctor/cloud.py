@@ -34,7 +34,7 @@ MAX_WAITING = 200
 _LATER_MS = 6 * 3_600_000  # rows of logs that failed are due as much later at most
 _JOB_RUNS = 10
 _RECENT = timedelta(minutes=10)
-_TABLES = ("wal", "catalog", "watermarks", "producers", "follows", "sessions", "jobs")
+_TABLES = ("wal", "catalog", "watermarks", "producers", "follows", "sessions", "features", "jobs")
 _QUEUES = ("delay", "index", "relay")
 _CUSTOMER_KEY = ("aws:kms", "aws:kms:dsse")
 

@@ -11,6 +11,8 @@ from headrace.memory import memory_stores
 from headrace.tables.catalog import Catalog
 from headrace.tables.dynamodb import Store
 from headrace.tables.dynamodb_catalog import DynamoCatalog
+from headrace.tables.features import TABLE as FEATURE_ROWS
+from headrace.tables.features import DynamoFeatures, FeatureRows
 from headrace.tables.follows import DynamoFollows, Follows
 from headrace.tables.producers import DynamoProducers, Producers
 from headrace.tables.sessions import DynamoSessions, Sessions
@@ -29,12 +31,15 @@ class Ports(NamedTuple):
     producers: Producers
     follows: Follows
     sessions: Sessions
+    features: FeatureRows
 
 
 def memory_ports() -> Ports:
     """In memory."""
     stores = memory_stores()
-    return Ports(stores.wal, stores.catalog, stores.watermarks, stores.producers, stores.follows, stores.sessions)
+    features: FeatureRows = stores.tables[FEATURE_ROWS]  # type: ignore[assignment]  # the port has more than a surface's table
+    tables = (stores.catalog, stores.watermarks, stores.producers, stores.follows, stores.sessions)
+    return Ports(stores.wal, *tables, features)
 
 
 def dynamodb_ports(store: Store, damaged: Callable[[], None] = lambda: None) -> Ports:
@@ -47,6 +52,7 @@ def dynamodb_ports(store: Store, damaged: Callable[[], None] = lambda: None) -> 
         DynamoProducers(store, tables["producers"]),
         DynamoFollows(store, tables),
         DynamoSessions(store, tables),
+        DynamoFeatures(store, tables[FEATURE_ROWS]),
     )
 
 

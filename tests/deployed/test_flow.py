@@ -37,6 +37,7 @@ def stores(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Stores:
         "HEADRACE_PRODUCERS_TABLE": "ProducersTableName",
         "HEADRACE_FOLLOWS_TABLE": "FollowsTableName",
         "HEADRACE_SESSIONS_TABLE": "SessionsTableName",
+        "HEADRACE_FEATURES_TABLE": "FeaturesTableName",
         "HEADRACE_BUCKET": "BucketName",
     }
     settings = Settings.from_environment({setting: stack.outputs[output] for setting, output in names.items()})

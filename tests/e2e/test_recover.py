@@ -14,6 +14,7 @@ from tests.support.pipeline import NO_METRICS, Pipeline
 
 KEYS = {"WAL": ("log_id", "slot"), "CATALOG": ("bucket", "name"), "WATERMARKS": ("log_id",)}
 KEYS["PRODUCERS"] = ("log_id", "producer")
+KEYS["FEATURES"] = ("id", "part")
 STATE_AGE_S = 1.0
 
 

@@ -12,7 +12,7 @@ def test_an_assembly_names_its_stack_its_resources_and_what_is_uploaded(tmp_path
     build_app(context={"aws:cdk:bundling-stacks": []}, outdir=str(tmp_path)).synth()
     assembly = read(tmp_path)
     assert [stack.name for stack in assembly.stacks] == ["headrace-dev-data", "headrace-dev"]
-    assert assembly.data.resources["AWS::DynamoDB::Table"] == 7
+    assert assembly.data.resources["AWS::DynamoDB::Table"] == 8
     resources = assembly.application.template["Resources"].values()
     code = {item["Properties"]["Code"].get("S3Key") for item in resources if item["Type"] == "AWS::Lambda::Function"}
     assert code - {None} == {asset.key for asset in assembly.assets if "Function" in asset.name and asset.is_zipped}

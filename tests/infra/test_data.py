@@ -20,6 +20,7 @@ TABLES: dict[str, dict[str, Any]] = {
     "Producers": {"HASH": ("log_id", "S"), "RANGE": ("producer", "S")},
     "Follows": {"HASH": ("log_id", "S"), "RANGE": ("id", "S")},
     "Sessions": {"HASH": ("id", "S"), "RANGE": ("part", "S")},
+    "Features": {"HASH": ("id", "S"), "RANGE": ("part", "S")},
     "Jobs": {"HASH": ("id", "S")},
 }
 
@@ -38,7 +39,7 @@ def test_data_survives_the_stack_in_every_environment(environment: str) -> None:
 def test_every_table_can_be_recovered_and_uses_the_customer_key(resources: Resources) -> None:
     key, _ = resources.one("KMS::Key")
     tables = resources.of("DynamoDB::Table")
-    assert len(tables) == 7
+    assert len(tables) == len(TABLES)
     for table in tables.values():
         properties = table["Properties"]
         assert properties["BillingMode"] == "PAY_PER_REQUEST"
@@ -109,14 +110,16 @@ def test_slots_whose_deadline_has_passed_are_found_with_what_they_count(resource
     assert index["Projection"] == {"ProjectionType": "ALL"}
 
 
-def test_only_rows_of_producers_followers_and_sessions_can_be_removed_by_dynamodb(resources: Resources) -> None:
+def test_only_rows_of_producers_followers_sessions_and_features_can_be_removed_by_dynamodb(
+    resources: Resources,
+) -> None:
     expiring = {
         key: table["Properties"]["TimeToLiveSpecification"]
         for key, table in resources.of("DynamoDB::Table").items()
         if "TimeToLiveSpecification" in table["Properties"]
     }
-    assert len(expiring) == 3
-    for table in ("Producers", "Follows", "Sessions"):
+    assert len(expiring) == 4
+    for table in ("Producers", "Follows", "Sessions", "Features"):
         (specification,) = (one for key, one in expiring.items() if table in key)
         assert specification == {"AttributeName": "expires_at", "Enabled": True}
 

@@ -17,6 +17,7 @@ STORES = {
     "HEADRACE_PRODUCERS_TABLE": "TablesProducers",
     "HEADRACE_FOLLOWS_TABLE": "TablesFollows",
     "HEADRACE_SESSIONS_TABLE": "TablesSessions",
+    "HEADRACE_FEATURES_TABLE": "TablesFeatures",
     "HEADRACE_BUCKET": "DataBucket",
 }
 OWN = {

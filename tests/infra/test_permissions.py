@@ -19,7 +19,7 @@ FUNCTIONS = ("api", "streaming", "sealer", "indexer", "relay")
 MERGED = f"L/segments/{'?' * 12}-m{'?' * 13}-*"
 DATA_SERVICES = {"dynamodb", "s3", "kms", "sqs", "secretsmanager", "logs"}
 JOB_SERVICES = {"emr-serverless", "iam"}
-TABLES = ("Wal", "Catalog", "Watermarks", "Producers", "Follows", "Sessions", "Jobs")
+TABLES = ("Wal", "Catalog", "Watermarks", "Producers", "Follows", "Sessions", "Features", "Jobs")
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -114,6 +114,7 @@ def test_the_api_changes_items_but_has_no_bulk_delete_and_no_scan(resources: Res
         "Producers": {"GetItem", "PutItem"},
         "Follows": {"GetItem", "Query", "PutItem", "DeleteItem"},
         "Sessions": {"GetItem", "Query", "BatchGetItem", "PutItem", "UpdateItem", "DeleteItem"},
+        "Features": {"GetItem", "BatchGetItem"},
     }
 
 
@@ -128,6 +129,7 @@ def test_the_sealer_changes_items_but_no_table_and_has_no_scan(resources: Resour
         "Producers": {"Query", "BatchWriteItem"},
         "Follows": {"Query", "BatchWriteItem"},
         "Sessions": {"Query", "UpdateItem", "DeleteItem"},
+        "Features": {"GetItem", "Query", "BatchWriteItem"},
     }
 
 

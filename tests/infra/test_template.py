@@ -22,6 +22,7 @@ EMULATED_OUTPUTS = {
     "ProducersTableName",
     "FollowsTableName",
     "SessionsTableName",
+    "FeaturesTableName",
     "JobsTableName",
     "BucketName",
     "DelayQueueUrl",

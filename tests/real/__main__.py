@@ -30,7 +30,8 @@ REPOSITORY = Path(__file__).parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "headrace-real"
 MINISTACK = REPOSITORY / "tests" / "deployed" / "ministack"
 CONTRACT = "tests/contract/test_{}.py"
-TABLES = tuple(map(CONTRACT.format, ("catalog", "follows", "jobs", "producers", "sessions", "watermarks", "wal")))
+_SUITES = ("catalog", "features", "follows", "jobs", "producers", "sessions", "watermarks", "wal")
+TABLES = tuple(map(CONTRACT.format, _SUITES))
 OBJECTS = (CONTRACT.format("objects"),)
 READY_S, STOP_S = 30.0, 5.0
 

@@ -19,6 +19,8 @@ from headrace.objects import Objects
 from headrace.settings import Settings
 from headrace.tables.dynamodb import Store
 from headrace.tables.dynamodb_catalog import DynamoCatalog
+from headrace.tables.features import TABLE as FEATURE_ROWS
+from headrace.tables.features import DynamoFeatures
 from headrace.tables.follows import DynamoFollows
 from headrace.tables.producers import DynamoProducers
 from headrace.tables.sessions import DynamoSessions
@@ -70,9 +72,8 @@ def boto3_client(service: str) -> Any:
 def create_tables() -> dict[str, str]:
     """New tables, shaped as the template shapes them: their names by what guards call them."""
     number = next(_numbers)
-    tables = {
-        name: f"{name}-{number}" for name in ("wal", "catalog", "watermarks", "producers", "follows", "sessions")
-    }
+    names = ("wal", "catalog", "watermarks", "producers", "follows", "sessions", FEATURE_ROWS)
+    tables = {name: f"{name}-{number}" for name in names}
     _create(
         tables["wal"],
         ("log_id", "S"),
@@ -102,6 +103,7 @@ def create_tables() -> dict[str, str]:
         ("part", "S"),
         indexes={"expiry": ("ALL", ("expiry_shard", "S"), ("expires_at_ms", "N"))},
     )
+    _create(tables[FEATURE_ROWS], ("id", "S"), ("part", "S"))
     return tables
 
 
@@ -117,7 +119,7 @@ def dynamodb_stores(store: Store, objects: Objects, settings: Settings | None = 
         DynamoSessions(store, tables),
         objects,
         settings or Settings(),
-        **given,
+        **{"tables": {FEATURE_ROWS: DynamoFeatures(store, tables[FEATURE_ROWS])}, **given},
     )
 
 
