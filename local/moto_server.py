@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from email.utils import formatdate
 from typing import Any
 from urllib.parse import unquote_to_bytes
 from xml.sax.saxutils import escape
@@ -94,7 +95,10 @@ class MotoApp:
         status, headers, body = answer or await self._answer_in_time(environ)
         if status == 404 and _is_for_objects(environ):
             status, headers, body = self._refusal_of_absence(environ) or (status, headers, body)
-        await send({"type": "http.response.start", "status": status, "headers": headers})
+        # Uvicorn's own date is seconds old when the loop is busy, and clients set their clocks by it.
+        dated = [header for header in headers if header[0].lower() != b"date"]
+        dated.append((b"date", formatdate(usegmt=True).encode()))
+        await send({"type": "http.response.start", "status": status, "headers": dated})
         await send({"type": "http.response.body", "body": body})
 
     def _refusal(self, environ: dict[str, Any], body: bytes) -> Answer | None:
@@ -333,6 +337,7 @@ def main(arguments: list[str] | None = None) -> None:
         timeout_graceful_shutdown=DRAIN_SECONDS,
         timeout_keep_alive=3600,
         server_header=False,
+        date_header=False,
     )
     # The socket listens already, so a request sent on this line waits in the backlog and is served.
     print(f"ready http://{options.host}:{listener.getsockname()[1]}", flush=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
 from threading import Barrier
 from typing import Any
 from urllib.parse import urlsplit
@@ -385,3 +388,15 @@ def test_what_was_signed_long_ago_is_refused_and_changes_nothing(
     assert stores.wal.commit(entry, guards, now_ms - 240_000) == Committed()
     with pytest.raises(SignatureExpired, match="not yet current"):
         stores.wal._store.call("ListTables", {}, now_ms + 330_000)  # type: ignore[attr-defined]
+
+
+def test_an_answer_tells_the_time_even_if_the_server_was_held_up(cloud: Cloud) -> None:
+    """The clocks of clients follow it."""
+    dynamodb = cloud.client("dynamodb")
+    dynamodb.list_tables()
+    os.kill(cloud.pid, signal.SIGSTOP)
+    time.sleep(1.5)  # longer than uvicorn keeps a date
+    os.kill(cloud.pid, signal.SIGCONT)
+    sent_s = int(time.time())
+    answer = dynamodb.list_tables()["ResponseMetadata"]["HTTPHeaders"]
+    assert sent_s <= parsedate_to_datetime(answer["date"]).timestamp() <= time.time()
