@@ -12,13 +12,12 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
 
+from functions.api import monitoring
 from functions.api.context import Context, open_context
 from functions.api.door.entry import Door
 from functions.api.door.requests import run
-from functions.api.door.routes import answer_unrouted, serve
+from functions.api.door.routes import answer_unrouted
 from functions.api.features import routes as features
 from functions.api.features.calls import FEATURES
 from functions.api.streams import definitions, jwks, live, records, search, subscriptions, touch
@@ -27,7 +26,6 @@ from functions.api.streams.inspection import server
 from functions.api.streams.subscriptions import SUBSCRIPTIONS
 from functions.api.topics import routes as topics
 from functions.api.topics.calls import TOPICS
-from headrace import VERSION
 
 _OPENAPI = tuple(
     Path(__file__).parent / path
@@ -57,8 +55,7 @@ def create_app(context: Context | None = None) -> FastAPI:
         redirect_slashes=False,  # a slash at the end is part of a name
         lifespan=lambda _: _until_the_end(context),
     )
-    _add_health(app)
-    for part in (topics, features, inspection, server, jwks, subscriptions, definitions, touch, search):
+    for part in (monitoring, topics, features, inspection, server, jwks, subscriptions, definitions, touch, search):
         part.add_routes(app, context)
     for part in (live, records):
         part.add_routes(app, context)  # last: a name may hold slashes, so it would take every path below it
@@ -91,12 +88,3 @@ def describe() -> dict[str, Any]:
 async def _until_the_end(context: Context) -> AsyncIterator[None]:
     yield
     await run(context.finish)
-
-
-def _add_health(app: FastAPI) -> None:
-    """Adds `/health` to the application: it answers 200 while the process is alive, without calling a store."""
-
-    @serve(app, "/health", "GET", "HEAD")
-    async def health(_: Request) -> Response:
-        headers = {"Content-Type": "application/json", "Cache-Control": "no-store", "Headrace-Version": VERSION}
-        return Response(b'{"status":"ok"}', headers=headers)

@@ -8,7 +8,7 @@ Success is always 200, and all else has a JSON body: of a registration `{"error"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
@@ -198,8 +198,7 @@ class Call:
 
     def may_touch(self, name: str) -> bool:
         """Returns whether the key's prefixes allow a node of the namespace."""
-        prefixes = self.grant.prefixes
-        return not prefixes or event_name(self.namespace, name).startswith(prefixes)
+        return is_within(self.grant, self.namespace, name)
 
     def part(self, number: int) -> str:
         """Returns a part of the path, decoded. Raises InvalidRequest if it is not UTF-8."""
@@ -225,14 +224,14 @@ class Call:
         return await answer(self.headers, body, headers=headers)
 
 
+def is_within(grant: Grant, namespace: str, name: str) -> bool:
+    """Returns whether a key's prefixes allow a node of a namespace."""
+    return not grant.prefixes or event_name(namespace, name).startswith(grant.prefixes)
+
+
 def parse(data: bytes) -> Any:
     """Returns a JSON body as a value. Raises CodedRefusal if it is not strict JSON."""
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as exc:
         raise CodedRefusal("invalid_json_body", f"the body is not JSON: {exc}") from exc
-
-
-def allowed(call: Call, names: Iterable[str]) -> list[str]:
-    """Returns those of the names that the key may touch."""
-    return [name for name in names if call.may_touch(name)]

@@ -10,8 +10,12 @@ import orjson
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from functions.access import Scope
-from functions.api.features.calls import JSON, Call, ChangeUnknown, allowed
+from functions.access import Grant, Scope
+from functions.api.context import Context
+from functions.api.door.gauges import Gauge
+from functions.api.door.gauges import text_of as gauges_text
+from functions.api.door.requests import run
+from functions.api.features.calls import JSON, Call, ChangeUnknown, is_within
 from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest, OutcomeUnknown, Overloaded, RequestTimeout, StoreError
 from headrace.features.errors import RegistrationError
@@ -21,6 +25,7 @@ from headrace.features.values import DEFAULT_NAMESPACE, DryRun
 
 async def register(call: Call) -> Response:
     """Registers nodes, or says what would change (§ 2)."""
+    call.grant.require(Scope.ADMIN)
     if not _is_json(call):
         raise HTTPException(415, "expected application/json")
     answer = await call.run(_register, call, await call.read())
@@ -32,7 +37,7 @@ async def register(call: Call) -> Response:
         "registry_version": answer.version,
         "added": answer.added,
         "already_present": answer.already_present,
-        "registered_descriptors": allowed(call, (node.name for node in answer.registry.nodes)),
+        "registered_descriptors": [node.name for node in answer.registry.nodes if call.may_touch(node.name)],
     }
     return await call.reply(document)
 
@@ -60,14 +65,26 @@ async def show_registry(call: Call) -> Response:
     call.grant.require(Scope.READ)
     view = await call.run(call.features.registry, call.namespace)
     nodes = [node for node in in_order(view.registry.nodes) if call.may_touch(node.name)]
-    tables = allowed(call, view.registry.tables)
+    tables = view.registry.tables
     document = {
         "node_count": len(nodes),
         "version": view.state.version,
         "nodes": [document_of(node) for node in nodes],
-        "tables": {name: {"generation": view.registry.tables[name].generation} for name in tables},
+        "tables": {name: {"generation": one.generation} for name, one in tables.items() if call.may_touch(name)},
     }
     return await call.reply(document)
+
+
+async def text_of(context: Context, grant: Grant) -> str:
+    """Returns numbers of the default namespace as Prometheus text, of the nodes that a key may touch."""
+    view = await run(context.features().registry, DEFAULT_NAMESPACE)
+    nodes = sum(is_within(grant, DEFAULT_NAMESPACE, node.name) for node in view.registry.nodes)
+    return gauges_text(
+        [
+            Gauge("beava_registry_version", "version of the registry that is in force", [("", view.state.done)]),
+            Gauge("beava_node_count", "registered events and derivations", [("", nodes)]),
+        ]
+    )
 
 
 def _is_json(call: Call) -> bool:
@@ -91,7 +108,6 @@ def _register(call: Call, data: bytes) -> Any:
 
 def _check_scopes(call: Call, body: Any) -> None:
     """Raises Forbidden unless the key may administer each node of a registration, and read each upstream."""
-    call.grant.require(Scope.ADMIN)
     nodes = body.get("nodes") if isinstance(body, dict) else None
     for node in nodes if isinstance(nodes, list) else ():
         if not isinstance(node, dict):

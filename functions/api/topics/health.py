@@ -4,13 +4,15 @@ about topics are read from the stores.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import orjson
 from starlette.responses import Response
 
 from functions.access import Scope
+from functions.api.door.gauges import CONTENT_TYPE, Gauge
+from functions.api.door.gauges import text_of as gauges_text
 from functions.api.door.requests import run
 from functions.api.topics.calls import Call
 from headrace import VERSION
@@ -19,7 +21,6 @@ from headrace.topics.values import TOPICS, Durability, TopicView
 from headrace.watch.values import SESSIONS
 
 MAX_TOPICS = 200  # whose numbers one answer has
-_TEXT = "text/plain; version=0.0.4"
 _CLASSES: tuple[Durability, ...] = ("ephemeral", "memory", "disk", "fsync")
 
 
@@ -34,17 +35,27 @@ async def ready(call: Call) -> Response:
     return await call.send(orjson.dumps(document))
 
 
-class Gauge(NamedTuple):
-    """A metric, and its values, each with its labels as text (empty without labels)."""
-
-    name: str
-    meaning: str
-    values: Sequence[tuple[str, float]]
-
-
 async def metrics(call: Call) -> Response:
     """Shows the numbers of § 8.3, as Prometheus text or as JSON. A key sees the topics that it may touch."""
     call.grant.require(Scope.READ)
+    if "application/json" not in (call.headers.get("accept") or ""):
+        return await call.send((await text_of(call)).encode(), content_type=CONTENT_TYPE)
+    summary, views, is_cut = await _numbers(call)
+    document = {**summary, "topics_by_class": _by_class(views), "per_topic": [_of_topic(view) for view in views]}
+    document["topic_metrics_truncated"] = is_cut
+    document["wal"] = call.context.commits.document()
+    return await call.send(orjson.dumps(document))
+
+
+async def text_of(call: Call) -> str:
+    """Returns the numbers as Prometheus text."""
+    summary, views, is_cut = await _numbers(call)
+    gauges = [Gauge(f"topics_{name}", name.replace("_", " "), [("", value)]) for name, value in summary.items()]
+    return gauges_text([*gauges, *_labelled(views, is_cut)]) + call.context.commits.text()
+
+
+async def _numbers(call: Call) -> tuple[dict[str, float], list[TopicView], bool]:
+    """Returns numbers of the server, and the topics whose numbers are shown; and whether there are more."""
     views, following = await run(call.logs.topics, call.grant.within(""), after="", limit=MAX_TOPICS)
     if call.grant.prefixes:
         prefixes = call.grant.within("")
@@ -54,14 +65,7 @@ async def metrics(call: Call) -> Response:
     summary = _summary(call, views, count)
     summary["routers"] = routers
     summary["watch_sessions"] = await run(call.context.count, SESSIONS)
-    if "application/json" in (call.headers.get("accept") or ""):
-        document = {**summary, "topics_by_class": _by_class(views), "per_topic": [_of_topic(view) for view in views]}
-        document["topic_metrics_truncated"] = bool(following)
-        document["wal"] = call.context.commits.document()
-        return await call.send(orjson.dumps(document))
-    gauges = [Gauge(f"topics_{name}", name.replace("_", " "), [("", value)]) for name, value in summary.items()]
-    text = _text([*gauges, *_labelled(views, bool(following))]) + call.context.commits.text()
-    return await call.send(text.encode(), content_type=_TEXT)
+    return summary, views, bool(following)
 
 
 def _summary(call: Call, views: list[TopicView], count: int) -> dict[str, float]:
@@ -110,15 +114,3 @@ def _labelled(views: list[TopicView], is_cut: bool) -> list[Gauge]:
         *(Gauge(f"topics_topic_{name}", name.replace("_", " ") + " by topic", rows) for name, rows in series.items()),
         Gauge("topics_topic_metrics_truncated", "1 if there are more topics than are shown", [("", int(is_cut))]),
     ]
-
-
-def _text(gauges: Iterable[Gauge]) -> str:
-    """Returns metrics in the text format of Prometheus."""
-    lines: list[str] = []
-    for gauge in gauges:
-        lines += (f"# HELP {gauge.name} {gauge.meaning}", f"# TYPE {gauge.name} gauge")
-        lines += (
-            f"{gauge.name}{{{labels}}} {value}" if labels else f"{gauge.name} {value}"
-            for labels, value in gauge.values
-        )
-    return "\n".join(lines) + "\n"

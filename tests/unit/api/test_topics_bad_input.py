@@ -10,15 +10,16 @@ from urllib.parse import quote
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, assume, given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headrace.settings import Settings
 from tests.support.examples import examples
+from tests.unit.api import wrong
 from tests.unit.api.asgi import JSON, Answer, Server
+from tests.unit.api.wrong import SHARED, is_object, lists, texts, values, words
 
 LOG, QUEUE = "/v0/topics/log", "/v0/topics/queue"
-SHARED = [HealthCheck.function_scoped_fixture]
 FAST = Settings(live_timeout_ms=10, request_timeout_ms=20, sse_seconds=0, metrics_interval_ms=0)
 
 # The members of each body, by kind. `clamped` are numbers of which too large ones are made smaller.
@@ -52,28 +53,8 @@ BODIES: dict[tuple[str, str], tuple[dict[str, Any], dict[str, str]]] = {
     ("POST", QUEUE + "/nack"): ({"node": "w", "seqs": [1]}, {**SEQS, "delay_ms": "clamped"}),
     ("POST", QUEUE + "/extend"): ({"node": "w", "seqs": [1], "lease_ms": 100}, {**SEQS, "lease_ms": "clamped"}),
 }
-texts = st.text(st.characters(codec="utf-8"), max_size=20)
-negative = st.integers(-(2**70), -1)
-fractions = st.floats(allow_nan=False, allow_infinity=False).filter(lambda number: number != int(number))
-huge = st.integers(2**64, 2**80)
-switches = st.booleans()
-objects = st.dictionaries(texts, texts | st.integers(), min_size=1, max_size=2)
-lists = st.lists(st.integers() | texts, min_size=1, max_size=3)
-WRONG: dict[str, st.SearchStrategy[Any]] = {
-    "word": texts.filter(
-        lambda text: text not in ("log", "queue", "old", "reject", "disk", "fsync", "memory", "ephemeral")
-    )
-    | st.integers()
-    | switches
-    | lists
-    | objects,
-    "number": negative | fractions | huge | texts | switches | lists | objects,
-    "clamped": negative | fractions | texts | switches | lists | objects,
-    "switch": st.integers() | texts | lists | objects,
-    "text": st.integers() | fractions | switches | objects,
-    "list": st.integers() | texts | switches | objects,
-    "object": st.integers() | fractions | switches | st.just([]),
-}
+KNOWN = ("log", "queue", "old", "reject", "disk", "fsync", "memory", "ephemeral")
+WRONG = {**wrong.WRONG, "word": words(*KNOWN)}
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +83,6 @@ def refuses(server: Server, method: str, path: str, body: bytes, headers: dict[s
     assert server.dump() == before
 
 
-def is_object(body: bytes) -> bool:
-    try:
-        return isinstance(json.loads(body.decode(), parse_constant=lambda name: 1 / 0), dict)
-    except (ValueError, ZeroDivisionError, RecursionError):
-        return False
-
-
 ROUTES = st.sampled_from(sorted(BODIES))
 
 
@@ -119,7 +93,7 @@ def test_bodies_that_are_no_object(server: Server, route: tuple[str, str], body:
     refuses(server, *route, body)
 
 
-@given(route=ROUTES, body=st.recursive(st.none() | switches | st.integers() | texts, st.lists, max_leaves=5))
+@given(route=ROUTES, body=values)
 @examples(100, suppress_health_check=SHARED)
 def test_json_that_is_no_object(server: Server, route: tuple[str, str], body: Any) -> None:
     refuses(server, *route, json.dumps(body).encode())
