@@ -19,10 +19,14 @@ EXTENSIONS: tuple[type[Extension], ...] = (StreamState, TopicState, LeaseState, 
 
 
 def derived(stores: Stores, repair: bool) -> Sequence[str]:
-    """Checks the rows that surfaces derive from the states of their logs: those of routers. Returns what is wrong."""
-    from headrace.routers.restore import restore  # with all verbs: only recoveries and checks need them
+    """Checks what surfaces derive from the states of their logs: the rows of routers, and the pipelines of lanes. Returns
+    what is wrong.
+    """
+    from headrace.features import restore as lanes  # with all verbs: only recoveries and checks need them
+    from headrace.routers import restore as routers
 
-    return restore(stores, repair)
+    found = [*routers.restore(stores, repair)]
+    return found + lanes.restore(stores, repair) if FEATURES in stores.surfaces else found
 
 
 def find_dead(stores: Stores) -> FindDead:

@@ -67,6 +67,7 @@ from headrace.tables.items import Guard
 from headrace.wal.state import DefinitionRef, Entry, LogConfig, LogState, incarnation_of
 
 _REMEMBERED = 1_000  # namespaces of one process
+_LOST = 1_000  # registrations that a disaster may have taken: their versions name rows, and are not used again
 _LOOKS = 4
 _REMOVED = "removed"  # the member of a registry's definition that names the events that a reset has removed
 
@@ -186,6 +187,23 @@ class Registrations(Log):
             spans.insert(0, (one.since, older.derive(read_lane).pipeline))
         return Pipelines(spans)
 
+    def realign(self, namespace: str) -> None:
+        """Gives every lane the pipeline that the registry says, in a new version: after a disaster, in which lanes and
+        registry may have gone back to different times.
+        """
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, now_ms: int, ids: Ids) -> Decision:
+            (look,) = looks
+            assert look is not None, "it was found"
+            registry = _registry_of(look, rows)
+            version = registry.version + 1
+            registry = replace(registry, version=version, touched=dict.fromkeys(registry.touched, version))
+            return _enter(namespace, look, registry, _removed_of(look, rows), None, now_ms, ids)
+
+        name = registry_name(namespace)
+        self.control(name, lambda controls: controls.find_living(name), decide)
+        self.finish(namespace)
+
     def _change(self, namespace: str, decide: Any) -> Any:
         name = registry_name(namespace)
         return self.control(name, lambda controls: controls.find_any(name), decide)
@@ -266,8 +284,16 @@ class Registrations(Log):
 
 
 def _registry_of(look: Look | None, rows: Rows) -> Registry:
-    """Returns the registry that a decision is about; an empty one if there is none."""
-    return Registry() if look is None else rows.definition(look.log_id, look.state).derive(read_registry)
+    """Returns the registry that a decision is about; an empty one if there is none. After a recovery all its pipelines are
+    of a new version, since lanes may have others, of registrations that are lost.
+    """
+    if look is None:
+        return Registry()
+    registry = rows.definition(look.log_id, look.state).derive(read_registry)
+    if incarnation_of(look.config, look.state) == registry_state_of(look.state).incarnation:
+        return registry
+    version = registry.version + _LOST
+    return replace(registry, version=version, touched=dict.fromkeys(registry.touched, version))
 
 
 def _removed_of(look: Look | None, rows: Rows) -> dict[str, int]:
@@ -297,10 +323,14 @@ def _enter(
         config = LogConfig(FEATURES, registry_name(namespace), 0, JSON, now_ms)
         extension = RegistryState(registry.version)
         state = LogState(touched_ms=now_ms, followers=1, definition=ref, extension=extension)
-        guards = (PutRow(Row(log_id, config, label=ref.label), None), PutFollow(_follow(config, log_id, REGISTER)))
+        guards = (PutRow(Row(log_id, config, label=ref.label), None), PutFollow(follower(config, log_id, REGISTER)))
         return Decision((answer,), (Draft(log_id, "create", state, config=config),), guards, (named,))
+    now = incarnation_of(look.config, look.state)
     before = registry_state_of(look.state)
-    state = replace(look.state, definition=ref, extension=replace(before, version=registry.version))
+    extension = replace(before, version=registry.version, incarnation=now)
+    if now != before.incarnation:
+        extension = replace(extension, done=0)
+    state = replace(look.state, definition=ref, extension=extension)
     return Decision((answer,), (Draft(log_id, "register", state),), (), (named,))
 
 
@@ -327,11 +357,11 @@ def _create(
         state = LogState(touched_ms=now_ms, followers=1, definition=ref, extension=extension)
         drafts.append(Draft(one.log_id, "create", state, config=one.config))
         objects.append(named)
-        guards.append(PutFollow(_follow(one.config, one.log_id, FOLD)))
+        guards.append(PutFollow(follower(one.config, one.log_id, FOLD)))
     return Decision((None,), tuple(drafts), tuple(guards), tuple(objects))
 
 
-def _follow(config: LogConfig, log_id: str, kind: str) -> Follow:
+def follower(config: LogConfig, log_id: str, kind: str) -> Follow:
     """Returns the row by which the relay hears of a lane's or a registry's entries: it names the log."""
     return Follow(log_id, kind, "-", msgspec.json.encode([config.name, config.role]))
 

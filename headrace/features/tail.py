@@ -138,16 +138,14 @@ class Lanes:
         self._clock = registrations.clock
         self._tails: Bounded[Which, Tail] = Bounded(_REMEMBERED)
 
-    def tail(self, which: Which) -> Tail:
-        """Returns the tail of a lane as this process has it; reads it if it has none, or an old one."""
+    def tail(self, which: Which, *, fresh: bool = False) -> Tail:
+        """Returns the tail of a lane as this process has it, or (`fresh`) as it is now; reads it if this process has none, or
+        an old one.
+        """
         tail = self._tails.get(which)
-        if tail is None or self._log.is_old(tail.read):
+        if tail is None or self._log.is_old(tail.read) or (fresh and not self._extend(tail)):
             tail = self._open(which)
         return tail
-
-    def peek(self, which: Which) -> Tail | None:
-        """Returns the tail of a lane if this process has one."""
-        return self._tails.get(which)
 
     def read(self, which: Which, wanted: Sequence[Wanted]) -> tuple[Tail, dict[Wanted, Found | None]]:
         """Returns rows of a lane with every event that was there when the read began: as states that the caller owns; None

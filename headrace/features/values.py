@@ -82,10 +82,12 @@ class RegistryState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, 
     Attributes:
         version: the registry's version.
         done: the version whose pipelines all lanes have.
+        incarnation: that of the log when the newest entry came.
     """
 
     version: int = 0
     done: int = 0
+    incarnation: int = 0
 
     @property
     def is_open(self) -> bool:

@@ -188,7 +188,7 @@ class Features(Registrations):
                         del left[place]
                     continue
                 try:
-                    target, number = self._place(namespace, event.name, place, request)
+                    target, number = self._place(namespace, event.name, place, request, fresh=bool(look))
                 except HeadraceError as refusal:
                     if isinstance(refusal, EventNotFound | TableNotFound):
                         continue  # a registration is under way: the registry is read again
@@ -220,12 +220,14 @@ class Features(Registrations):
             rows[place] = RequestTimeout(f"table '{request.table}' is changed all the time")
         return found, ends
 
-    def _place(self, namespace: str, event: str, place: int, request: GetRequest) -> tuple[_Target, int]:
+    def _place(
+        self, namespace: str, event: str, place: int, request: GetRequest, *, fresh: bool
+    ) -> tuple[_Target, int]:
         """Returns where the row of a request is: what is wanted, and of which lane. Raises KeyRefused."""
         number = 0
         for _ in range(_LOOKS):
             which = lane(namespace, event, number)
-            table = self._lanes.tail(which).pipelines.last.tables.get(request.table)
+            table = self._lanes.tail(which, fresh=fresh).pipelines.last.tables.get(request.table)
             if table is None:
                 raise TableNotFound(request.table)
             entity = table.entity_for(request.key)

@@ -1,0 +1,70 @@
+"""After a disaster: lanes have the pipelines that their registry says, and the relay hears of lanes and registries again.
+No writer may run meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.features.documents import read_registry
+from headrace.features.register import Registrations, follower
+from headrace.features.values import FEATURES, FOLD, REGISTER, lane_state_of, registry_name
+from headrace.log.seam import Which
+from headrace.log.stores import Stores
+from headrace.tables.catalog import Row
+
+_PAGE = 500
+_REGISTRY = registry_name("")
+
+
+def restore(stores: Stores, repair: bool) -> list[str]:
+    """Returns what is wrong with feature tables, and sets it right with `repair`. Reads the newest entry of every lane.
+    Raises StoreError.
+    """
+    return list(_run(stores, Registrations(stores), repair))
+
+
+def _run(stores: Stores, log: Registrations, repair: bool) -> Iterator[str]:
+    versions: dict[str, int] = {}  # of the pipeline that an event's lanes must have
+    namespaces: set[str] = set()
+    lanes: dict[str, list[int]] = {}
+    for row in _rows(stores):
+        for one in row.logs:
+            newest = stores.wal.newest(one.log_id)
+            if newest is None or newest.state.ended:
+                continue
+            is_registry = row.name.endswith(_REGISTRY)
+            kind = REGISTER if is_registry else FOLD
+            if stores.follows.get(one.log_id, kind, "-") is None:
+                yield f"{kind} without a follower: log={one.config.title}"
+                if repair:
+                    which: Which = (row.name, one.config.role) if one.config.role else row.name
+                    log.follow(which, follower(one.config, one.log_id, kind))
+            if is_registry:
+                registry = log.definition_of(log.head(row.name)).derive(read_registry)
+                namespace = row.name.removesuffix(_REGISTRY)
+                namespaces.add(namespace)
+                versions |= {f"{namespace}/{event}": version for event, version in registry.touched.items()}
+            else:
+                lanes.setdefault(row.name, []).append(lane_state_of(newest.state).registered[1])
+    others = {
+        name.rpartition("/")[0]: name
+        for name in {*versions, *lanes}
+        if name not in lanes or set(lanes[name]) != {versions.get(name)}
+    }
+    for namespace, name in sorted(others.items()):
+        if namespace in namespaces:
+            yield f"lanes with another pipeline than their registry says: event={name}"
+            if repair:
+                log.realign(namespace)
+
+
+def _rows(stores: Stores) -> Iterator[Row]:
+    """Yields the rows of lanes and registries that are not damaged: others are reported for their logs."""
+    after = ""
+    while True:
+        page = stores.catalog.every(FEATURES, after=after, limit=_PAGE)
+        yield from (row for row in page if isinstance(row, Row) and not row.ended)
+        if len(page) < _PAGE:
+            return
+        after = page[-1].name
