@@ -81,9 +81,15 @@ class Registrations(Log):
         """Creates the verbs. `may_reset` says whether a namespace may be reset."""
         super().__init__(stores, SURFACE)
         self.stores, self.clock, self.wal = stores, stores.clock, stores.wal
-        self.rows: FeatureRows = stores.tables[TABLE]  # type: ignore[assignment]  # the port has more than a surface's table
         self._may_reset = may_reset
         self._views: Bounded[str, RegistryView] = Bounded(_REMEMBERED)
+
+    @property
+    def rows(self) -> FeatureRows:
+        """The table of feature rows."""
+        table: Any = self.stores.tables[TABLE]
+        rows: FeatureRows = table
+        return rows
 
     def registry(self, namespace: str) -> RegistryView:
         """Returns a registry as it is now; an empty one if nothing was ever registered. Costs one query, and a catalog read

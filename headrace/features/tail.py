@@ -28,7 +28,7 @@ from headrace.features.values import lane_of
 from headrace.log.join import PayloadTrimmed, fetch_payloads, read_beyond, read_payload
 from headrace.log.requests import Head
 from headrace.log.seam import Which
-from headrace.tables.features import FeatureRows, Key, Mark, StateRow
+from headrace.tables.features import Key, Mark, StateRow
 from headrace.wal.state import Entry
 
 MAX_TAIL_BYTES = 4 * 1024 * 1024  # of events that one read folds
@@ -134,13 +134,13 @@ class Lanes:
 
     def __init__(self, registrations: Registrations) -> None:
         self._log = registrations
-        self._rows: FeatureRows = registrations.rows
+        self._rows = registrations.rows
         self._clock = registrations.clock
         self._tails: Bounded[Which, Tail] = Bounded(_REMEMBERED)
 
     def tail(self, which: Which, *, fresh: bool = False) -> Tail:
-        """Returns the tail of a lane as this process has it, or (`fresh`) as it is now; reads it if this process has none, or
-        an old one.
+        """Returns the tail of a lane as this process has it, or (`fresh`) as it is now; reads it if this process has none,
+        or an old one.
         """
         tail = self._tails.get(which)
         if tail is None or self._log.is_old(tail.read) or (fresh and not self._extend(tail)):
