@@ -12,7 +12,6 @@ becomes a row of the entity that it concerns. The rows of one entity meet in one
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -30,8 +29,9 @@ from emr_jobs.session import Map, map_in_arrow
 from emr_jobs.stores import Door
 from headrace.errors import Damaged
 from headrace.features.errors import EventRefused
+from headrace.features.events import Pipelines
 from headrace.features.jobs import Counted, Part, Source, weigh
-from headrace.features.pipeline.compiled import Pipeline, compile_pipeline
+from headrace.features.pipeline.compiled import compile_pipeline
 from headrace.features.pipeline.tables import Table
 from headrace.segment.descriptor import PageIndex, Segment
 
@@ -111,31 +111,12 @@ class Row(NamedTuple):
     body: bytes | None
 
 
-class Lane:
-    """A lane's pipelines, compiled, with what applies at which offset."""
+class Lane(Pipelines):
+    """A lane's pipelines, compiled."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._sinces = [applied.since for applied in source.pipelines]
-        self._pipelines = [compile_pipeline(applied.document) for applied in source.pipelines]
-
-    def at(self, offset: int) -> Pipeline | None:
-        """Returns the pipeline that applies to the event at an offset; None before the first."""
-        place = bisect_right(self._sinces, offset)
-        return self._pipelines[place - 1] if place else None
-
-    def spans(self, first: int, end: int) -> Iterator[tuple[int, int, Pipeline]]:
-        """Yields the parts of `[first, end)` to which one pipeline applies, with it."""
-        ends = [*self._sinces[1:], max(end, self._sinces[-1])] if self._sinces else []
-        for since, until, pipeline in zip(self._sinces, ends, self._pipelines, strict=True):
-            start, stop = max(first, since), min(end, until)
-            if start < stop:
-                yield start, stop, pipeline
-
-    @property
-    def last(self) -> Pipeline:
-        """The pipeline that applies at the end."""
-        return self._pipelines[-1]
+        super().__init__([(applied.since, compile_pipeline(applied.document)) for applied in source.pipelines])
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from emr_jobs.events import REPORTS, Grouping, Lane, Row, read_body
+from headrace.features.events import go_on
 from headrace.features.pipeline.features import State
 from headrace.features.pipeline.tables import Table
 
@@ -47,11 +48,7 @@ class Entity:
         """Goes on with the pipeline that applies at an offset."""
         pipeline = self._lanes[self.lane].at(offset)
         table = None if pipeline is None else pipeline.tables.get(self.name)
-        if table is self.table:
-            return
-        if self.state is not None and self.table is not None:
-            goes_on = table is not None and table.generation == self.table.generation
-            self.state = table.features.decode(self.table.features.encode(self.state)) if table and goes_on else None
+        self.state = go_on(self.state, self.table, table)
         self.table = table
 
     def finish(self) -> tuple[Table, State] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -26,6 +26,14 @@ class Pipelines:
         """Returns the pipeline that applies to the event at an offset; None before the first."""
         place = bisect_right(self._sinces, offset)
         return self._pipelines[place - 1] if place else None
+
+    def spans(self, first: int, end: int) -> Iterator[tuple[int, int, Pipeline]]:
+        """Yields the parts of `[first, end)` to which one pipeline applies, with it."""
+        ends = [*self._sinces[1:], max(end, self._sinces[-1])] if self._sinces else []
+        for since, until, pipeline in zip(self._sinces, ends, self._pipelines, strict=True):
+            start, stop = max(first, since), min(end, until)
+            if start < stop:
+                yield start, stop, pipeline
 
     @property
     def last(self) -> Pipeline:
