@@ -48,7 +48,7 @@ _PUSH_OPTIONS = (
     ),
     click.option(
         "--batch-bytes",
-        type=click.IntRange(1, 8 * 1024 * 1024),
+        type=click.IntRange(1, 4 * 1024 * 1024),
         default=1024 * 1024,
         show_default=True,
         help="Bytes in one request, at most.",

@@ -44,6 +44,7 @@ AS_OF = "Headrace-As-Of"
 REPLAY = "X-Beava-Idempotent-Replay"
 MAX_WRITE_BYTES = 4 * 1024 * 1024  # the contract's § 10; a push must not outgrow what one read folds
 _ASKING = ([b"get"], [b"batch_get"], [b"ping"])
+_CHANGING = ([b"register"], [b"reset"])
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -146,6 +147,12 @@ class FeatureSurface(Surface):
     def only_asks(self, scope: Asgi) -> bool:
         """Returns whether the request is a POST that never writes, because its body is a query."""
         return scope["method"] == "POST" and parts_of(scope)[1] in _ASKING
+
+    def at_shutdown(self, method: str, scope: Mapping[str, Any]) -> Response:
+        """Returns the response to a request with `method` that is broken off because the server stops."""
+        if parts_of(scope)[1] in _CHANGING:
+            return self.response_to(ChangeUnknown(), method, scope)
+        return super().at_shutdown(method, scope)
 
 
 FEATURES = FeatureSurface(

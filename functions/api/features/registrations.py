@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import orjson
@@ -17,7 +17,7 @@ from functions.api.door.gauges import text_of as gauges_text
 from functions.api.door.requests import run
 from functions.api.features.calls import JSON, Call, ChangeUnknown, is_within
 from functions.metrics import ApiMetric
-from headrace.errors import InvalidRequest, OutcomeUnknown, Overloaded, RequestTimeout, StoreError
+from headrace.errors import HeadraceError, InvalidRequest, OutcomeUnknown, Overloaded, RequestTimeout, StoreError
 from headrace.features.errors import RegistrationError
 from headrace.features.pipeline.nodes import Derivation, EventNode, Node
 from headrace.features.values import DEFAULT_NAMESPACE, DryRun
@@ -99,7 +99,8 @@ def _register(call: Call, data: bytes) -> Any:
         body = orjson.loads(data)
     except orjson.JSONDecodeError as exc:
         error = RegistrationError("invalid_registration", "<body>", f"the body is not JSON: {exc}")
-        error.version = call.features.known(call.namespace).state.version
+        with suppress(HeadraceError, StoreError):  # then the version is not known
+            error.version = call.features.known(call.namespace).state.version
         raise error from exc
     _check_scopes(call, body)
     with _uncertain():

@@ -132,6 +132,20 @@ def test_what_may_have_been_written_is_said() -> None:
     assert "may have been written" in answer_to(ChangeUnknown(), "/register").json["error"]["reason"]
 
 
+def test_a_server_that_stops_says_what_may_have_been_written() -> None:
+    for target, status, name in (
+        ("/register", 503, "wal_unavailable"),
+        ("/features/ns/reset", 503, "wal_unavailable"),
+        ("/push", 408, "outcome_unknown"),
+        ("/push/register", 408, "outcome_unknown"),
+    ):
+        answer = FEATURES.at_shutdown("POST", http_scope("POST", target, {}))
+        assert (answer.status_code, Answer(0, {}, bytes(answer.body)).json["error"]["code"]) == (status, name)
+    asking = FEATURES.at_shutdown("GET", http_scope("POST", "/get", {}))  # the door's word for a POST that only asks
+    assert asking.status_code == 503
+    assert asking.headers["retry-after"]
+
+
 def test_errors_of_registrations_have_the_version_and_the_place() -> None:
     server = serving()
     assert register(server, {"kind": "stream", "name": "T"}).json == {
@@ -295,6 +309,9 @@ def test_a_store_that_is_away_is_told_without_details() -> None:
         answer = ask(other, "POST", target, body)
         assert code(answer) == (503, "unavailable"), target
         assert b"made to fail" not in answer.body
+    answer = ask(other, "POST", "/register", b"{")
+    assert refusal(answer) == (400, "invalid_registration", "<body>")
+    assert answer.json["registry_version"] == 0
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])
