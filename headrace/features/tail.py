@@ -31,7 +31,7 @@ from headrace.log.seam import Which
 from headrace.tables.features import Key, Mark, StateRow
 from headrace.wal.state import Entry
 
-MAX_TAIL_BYTES = 4 * 1024 * 1024  # of events that one read folds
+MAX_TAIL_BYTES = 8 * 1024 * 1024  # of events that one read folds: what a push may find waiting, and one push more
 MARK_S = 1.0  # a process reads the mark of a lane at most so often, unless it must
 _LOOKS = 6
 _REMEMBERED = 1_000  # lanes of one process

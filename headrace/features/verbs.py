@@ -32,7 +32,7 @@ from headrace.tables.features import Key, Mark
 
 __all__ = ["FEATURES", "Features"]
 
-MAX_UNFOLDED_BYTES = 3 * 1024 * 1024  # below what a reader folds, so that acknowledged events can be read
+MAX_UNFOLDED_BYTES = 3 * 1024 * 1024  # with one push more it is less than a reader folds
 _MARK_S = 1.0
 _REMEMBERED = 4096
 _LOOKS = 4

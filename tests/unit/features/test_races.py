@@ -318,7 +318,7 @@ def test_acknowledgements_do_not_outrun_the_folder_and_no_reader_is_left_without
     assert world.get() == {"c": taken}
     # Another process that does not look: more than a read may fold.
     log = world.other()
-    for _ in range(2):
+    while taken < MAX_TAIL_BYTES // 1_000:
         log._check_folded = lambda *_: None  # type: ignore[method-assign]
         log.push_all(NS, "Tx", events)
         taken += len(events)
@@ -328,7 +328,6 @@ def test_acknowledgements_do_not_outrun_the_folder_and_no_reader_is_left_without
         world.get(by=world.other())
     assert world.fold().is_done
     assert world.get() == world.get(by=world.other()) == {"c": taken}
-    assert MAX_TAIL_BYTES > 3 * 1024 * 1024
     world.clock.advance(1.1)
     world.api.push_all(NS, "Tx", events)
 
