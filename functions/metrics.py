@@ -228,12 +228,29 @@ class RelayMetric(Metric):
     StoreThrottles = _counter("calls that a table or the bucket refused for load")
 
 
+@unique
+class FolderMetric(Metric):
+    """The metrics of the folder."""
+
+    Passes = _counter("passes over lanes")
+    EventsFolded = _counter("events that they brought into rows")
+    FoldLagMs = _age("age of the oldest event of a pass when it was in the rows")
+    PassesOvertaken = _counter("passes that gave up, because another folder wrote the same rows")
+    PassFailures = _counter("passes that failed, of any cause")
+    TablesStopped = _counter("feature tables that stopped in a lane, because of an event")
+    PoisonedLogs = _counter("failures that no repeat heals: damaged data, or a bug")
+    ObjectGets = _counter("GETs from the bucket")
+    ObjectPuts = _counter("PUTs to the bucket")
+    StoreThrottles = _counter("calls that a table or the bucket refused for load")
+
+
 ApiMetric.service = "api"
 SealerMetric.service = "sealer"
 IndexerMetric.service = "indexer"
 RelayMetric.service = "relay"
+FolderMetric.service = "folder"
 
-REGISTRY: tuple[type[Metric], ...] = (ApiMetric, SealerMetric, IndexerMetric, RelayMetric)
+REGISTRY: tuple[type[Metric], ...] = (ApiMetric, SealerMetric, IndexerMetric, RelayMetric, FolderMetric)
 
 
 def table() -> str:

@@ -21,7 +21,7 @@ from headrace.objects import packed
 from headrace.tables.follows import Follow
 
 MAX_DELAY_S = 900  # SQS
-_BATCH = 10  # SQS
+MAX_BATCH = 10  # SQS
 _SENDERS = Threads(
     8, "send"
 )  # a thousand messages in a sixth of a second, if a call takes 10 ms; clients keep 10 connections
@@ -136,7 +136,7 @@ class SqsQueue:
             if failed:
                 raise NotQueued(f"queue refused messages: count={len(failed)} first={failed[0]}")
 
-        _SENDERS.map(send, [messages[start : start + _BATCH] for start in range(0, len(messages), _BATCH)])
+        _SENDERS.map(send, [messages[start : start + MAX_BATCH] for start in range(0, len(messages), MAX_BATCH)])
 
 
 class MemoryQueue:

@@ -30,6 +30,7 @@ SETTING_OF_OUTPUT = {
     "DelayQueueUrl": "HEADRACE_DELAY_QUEUE_URL",
     "IndexQueueUrl": "HEADRACE_INDEX_QUEUE_URL",
     "RelayQueueUrl": "HEADRACE_RELAY_QUEUE_URL",
+    "FoldQueueUrl": "HEADRACE_FOLD_QUEUE_URL",
 }
 """The setting that each output of the stack provides."""
 
@@ -124,6 +125,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     delay_queue_url: str = ""
     index_queue_url: str = ""
     relay_queue_url: str = ""
+    fold_queue_url: str = ""
     spark_application: str = ""
     spark_role: str = ""
     spark_entry_point: str = ""

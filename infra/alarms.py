@@ -100,7 +100,7 @@ def rules(
         *(
             Rule(
                 f"log-poisoned-{service}",
-                "A log can't be sealed or indexed, or a follower not be told, and no repeat will help.",
+                "A log can't be sealed, indexed or folded, or a follower not be told, and no repeat will help.",
                 {"logs": own(service, "PoisonedLogs")},
                 "logs",
                 1,
@@ -108,7 +108,7 @@ def rules(
                 periods=12,  # it is tried again within half an hour: one alarm, not one for each try
                 anchor="log-poisoned",
             )
-            for service in ("sealer", "indexer", "relay")
+            for service in ("sealer", "indexer", "relay", "folder")
         ),
         *(
             Rule(
@@ -298,6 +298,23 @@ def rules(
             30 * _MINUTE_MS,
             breaching=3,
             periods=3,
+        ),
+        Rule(
+            "fold-lags",
+            "Events get into the rows of feature tables more than a minute after their push; reads compute the rest.",
+            {"lag": own("folder", "FoldLagMs", "Maximum")},
+            "lag",
+            _MINUTE_MS,
+            breaching=2,
+            periods=3,
+        ),
+        Rule(
+            "table-stopped",
+            "A feature table answers 503 in a lane: its features can't be computed of an event there.",
+            {"stopped": own("folder", "TablesStopped")},
+            "stopped",
+            1,
+            periods=12,
         ),
         *(
             Rule(

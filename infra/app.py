@@ -26,10 +26,16 @@ from infra.doors import MODULE, SOCKETS, WRAPPER, HttpDoor, SocketDoor, Streamin
 from infra.environments import STREAMING_SPARE_SECONDS, Environment, environment_of
 from infra.machine import LAMBDA, Machine
 from infra.notices import Budget, KeyWatch
-from infra.permissions import api_statements, indexer_statements, relay_statements, sealer_statements
-from infra.queues import INDEXER_TIMEOUT, RELAY_TIMEOUT, SEALER_TIMEOUT
+from infra.permissions import (
+    api_statements,
+    folder_statements,
+    indexer_statements,
+    relay_statements,
+    sealer_statements,
+)
+from infra.queues import FOLDER_TIMEOUT, INDEXER_TIMEOUT, RELAY_TIMEOUT, SEALER_TIMEOUT
 from infra.spark import Spark
-from infra.triggers import IndexerTriggers, RelayTriggers, SealerTriggers
+from infra.triggers import FolderTriggers, IndexerTriggers, RelayTriggers, SealerTriggers
 from infra.versions import Versions
 
 STACK_ID = "Headrace"
@@ -202,6 +208,7 @@ class HeadraceStack(Stack):
             environment={
                 **stores,
                 "HEADRACE_RELAY_QUEUE_URL": queues.relay.queue_url,
+                "HEADRACE_FOLD_QUEUE_URL": queues.fold.queue_url,
                 "HEADRACE_API_KEYS_SECRET": data.api_keys.secret_arn,
                 "HEADRACE_SOCKETS_ENDPOINT": socket_door.endpoint,
                 "HEADRACE_SIGNING_KEYS_SECRET": data.signing_keys.secret_arn,
@@ -224,6 +231,7 @@ class HeadraceStack(Stack):
                 connections=socket_door.connections,
                 signing_keys=data.signing_keys,
                 webhook=webhook.live,
+                fold=queues.fold,
             )
         )
         RelayTriggers(
@@ -235,6 +243,25 @@ class HeadraceStack(Stack):
             stream_dead_letters=queues.relay_stream_dead_letters,
             invocations_per_shard=environment.relay_invocations_per_shard,
             queue_concurrency=environment.relay_queue_concurrency,
+        )
+
+        folder = PythonFunction(
+            self,
+            "Folder",
+            artifact="folder",
+            machine=machine,
+            timeout=FOLDER_TIMEOUT,
+            environment={**stores, "HEADRACE_FOLD_QUEUE_URL": queues.fold.queue_url},
+            memory_mb=environment.memory_mb,
+            log_retention=environment.log_retention,
+        )
+        folder.grant(folder_statements(tables=tables, bucket=bucket, key=key, queue=queues.fold))
+        FolderTriggers(
+            self,
+            "FolderTriggers",
+            function=folder.live,
+            queue=queues.fold,
+            queue_concurrency=environment.folder_queue_concurrency,
         )
 
         spark = Spark(self, "Spark", bucket=bucket, key=key, environment=environment)
@@ -281,7 +308,7 @@ class HeadraceStack(Stack):
         Versions(
             self,
             "Versions",
-            functions=[*doors.values(), sockets, sealer, indexer, relay, webhook],
+            functions=[*doors.values(), sockets, sealer, indexer, relay, webhook, folder],
             kept_days=environment.earlier_version_days,
             log_retention=environment.log_retention,
             machine=machine,
@@ -291,7 +318,7 @@ class HeadraceStack(Stack):
                 self,
                 "Canary",
                 doors=doors,
-                workers=[sockets, sealer, indexer, relay, webhook],
+                workers=[sockets, sealer, indexer, relay, webhook, folder],
                 api_id=door.api.api_id,
                 minutes=environment.canary_minutes,
             )
@@ -303,6 +330,7 @@ class HeadraceStack(Stack):
             "indexer": indexer,
             "relay": relay,
             "webhook": webhook,
+            "folder": folder,
         }
         functions = {name: one.function for name, one in deployed.items()}
         dead_letters = {
@@ -311,6 +339,7 @@ class HeadraceStack(Stack):
             "index": queues.index_dead_letters,
             "relay": queues.relay_dead_letters,
             "relay-stream": queues.relay_stream_dead_letters,
+            "fold": queues.fold_dead_letters,
         }
         alarms = None
         if environment.alarms:
@@ -348,7 +377,7 @@ class HeadraceStack(Stack):
                     "features": tables.features,
                     "jobs": tables.jobs,
                 },
-                queues={"delay": queues.delay, "index": queues.index, "relay": queues.relay},
+                queues={"delay": queues.delay, "index": queues.index, "relay": queues.relay, "fold": queues.fold},
                 dead_letters=dead_letters,
                 api_id=door.api.api_id,
                 alarms=alarms.alarms if alarms else (),

@@ -30,6 +30,7 @@ SERVICES = {
     "sealer": ("dynamodb", "s3", "sqs"),
     "indexer": ("dynamodb", "s3", "sqs", "emr-serverless"),
     "relay": ("dynamodb", "s3", "sqs", "secretsmanager", "apigatewaymanagementapi", "lambda"),
+    "folder": ("dynamodb", "s3", "sqs"),
     "webhook": (),
 }
 

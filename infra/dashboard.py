@@ -52,6 +52,7 @@ class Dashboard(Construct):
             _sealing(own, functions["sealer"]),
             _indexing(own),
             _relaying(own, functions["relay"]),
+            _folding(own),
             _trouble(own, queues, dead_letters),
             _lambdas(functions),
             _costs(own, functions, tables),
@@ -167,6 +168,17 @@ def _relaying(own: Own, relay: lambda_.IFunction) -> list[cloudwatch.IWidget]:
     ]
 
 
+def _folding(own: Own) -> list[cloudwatch.IWidget]:
+    return [
+        _graph("Fold lag, ms", own("folder", "FoldLagMs", "Maximum", "oldest event")),
+        _graph("Folder: events", own("folder", "EventsFolded")),
+        _graph(
+            "Folder: passes",
+            *(own("folder", name) for name in ("Passes", "PassesOvertaken", "PassFailures", "TablesStopped")),
+        ),
+    ]
+
+
 def _trouble(
     own: Own, queues: Mapping[str, sqs.IQueue], dead_letters: Mapping[str, sqs.IQueue]
 ) -> list[cloudwatch.IWidget]:
@@ -180,6 +192,7 @@ def _trouble(
             own("indexer", "IndexFailures"),
             own("indexer", "PoisonedLogs", label="indexer, poisoned"),
             own("relay", "PoisonedLogs", label="relay, poisoned"),
+            own("folder", "PoisonedLogs", label="folder, poisoned"),
         ),
         _graph(
             "Messages",

@@ -83,6 +83,8 @@ class DataStack(Stack):
             "RelayQueueUrl": self.queues.relay.queue_url,
             "RelayDeadLetterQueueUrl": self.queues.relay_dead_letters.queue_url,
             "RelayStreamDeadLetterQueueUrl": self.queues.relay_stream_dead_letters.queue_url,
+            "FoldQueueUrl": self.queues.fold.queue_url,
+            "FoldDeadLetterQueueUrl": self.queues.fold_dead_letters.queue_url,
             "WalStreamArn": self.tables.wal.table_stream_arn,
             "AdminKeySecretArn": self.api_keys.secret_arn,
             "SigningKeySecretArn": self.signing_keys.secret_arn,

@@ -126,6 +126,7 @@ class Environment:
         "concurrent relay runs for one shard of the WAL's stream; items of one log stay in order", least=1, most=10
     )
     relay_queue_concurrency: int = setting("concurrent relay runs for its queue", least=2, most=1000)
+    folder_queue_concurrency: int = setting("lanes that are folded at once", least=2, most=1000)
     canary_minutes: int = setting(
         "how long a tenth of the requests alone goes to a new version of a door; 0: all at once",
         one_of=(0, 5, 10, 15, 30),
@@ -282,6 +283,7 @@ DEV = Environment(
     indexer_queue_concurrency=2,
     relay_invocations_per_shard=2,
     relay_queue_concurrency=2,
+    folder_queue_concurrency=2,
     canary_minutes=0,
     earlier_version_days=14,
     spark_maximum_vcpus=16,
@@ -313,6 +315,7 @@ PROD = replace(
     indexer_queue_concurrency=4,
     relay_invocations_per_shard=10,
     relay_queue_concurrency=20,
+    folder_queue_concurrency=20,
     canary_minutes=10,
     spark_maximum_vcpus=128,
     alarms=True,

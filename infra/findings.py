@@ -72,6 +72,7 @@ ACKNOWLEDGED = (
     Finding("Indexer/Function", "L1", _RUNTIME),
     Finding("Relay/Function", "L1", _RUNTIME),
     Finding("Webhook/Function", "L1", _RUNTIME),
+    Finding("Folder/Function", "L1", _RUNTIME),
     Finding("Versions/Function", "L1", _RUNTIME),
     *(
         Finding(
@@ -81,7 +82,7 @@ ACKNOWLEDGED = (
             of=f"{name}/Function",
             resource=":*",
         )
-        for name in ("Api", "Streaming", "Sockets", "Sealer", "Indexer", "Relay", "Webhook")
+        for name in ("Api", "Streaming", "Sockets", "Sealer", "Indexer", "Relay", "Webhook", "Folder")
     ),
     Finding(
         "Canary/Role",
@@ -123,7 +124,7 @@ ACKNOWLEDGED = (
     Finding(
         "Data/Bucket",
         "S1",
-        "seven roles reach it, by the policies of this stack; who must know of each read turns on CloudTrail's data events",
+        "eight roles reach it, by the policies of this stack; who must know of each read turns on CloudTrail's data events",
     ),
     *(
         Finding(f"Queues/{name}", "SQS3", "it is a dead-letter queue: of a stream's mapping, which names no queue")
@@ -161,6 +162,8 @@ ACKNOWLEDGED = (
     ),
     *_objects("Relay/Role", "it reads on in any log for those who follow it", permissions.LOG_OBJECTS),
     *_objects("Relay/Role", "a payload's key holds its slot and a nonce", permissions.SPILLED_OBJECTS),
+    *_objects("Relay/Role", "a definition's key holds its number and a nonce", permissions.DEFINITIONS),
+    *_objects("Folder/Role", "it reads any lane, whose ids it is told", permissions.LOG_OBJECTS),
     *_objects("Relay/Role", "the key of removed records holds a number and a nonce", permissions.STATE_OBJECTS[0]),
     *_objects("Indexer/Role", "it looks at the manifests of any log", permissions.MANIFESTS),
     *_objects("Indexer/Role", "it looks at the definitions of any log", permissions.DEFINITIONS),
@@ -197,6 +200,7 @@ LINT_ACKNOWLEDGED = (
     Finding("Indexer/Function", "W3005", _NEEDLESS),
     Finding("Relay/Function", "W3005", _NEEDLESS),
     Finding("Webhook/Function", "W3005", _NEEDLESS),
+    Finding("Folder/Function", "W3005", _NEEDLESS),
     Finding("Versions/Function", "W3005", _NEEDLESS),
 )
 

@@ -10,7 +10,7 @@ from aws_cdk import aws_sqs as sqs
 
 NAMESPACE = "Headrace"  # metrics that the functions write
 PERIOD = Duration.minutes(5)
-SERVICES = ("api", "sealer", "indexer", "relay")
+SERVICES = ("api", "sealer", "indexer", "relay", "folder")
 
 
 class Own:

@@ -141,9 +141,10 @@ def relay_statements(
     connections: str,
     signing_keys: secretsmanager.ISecret,
     webhook: lambda_.IFunction,
+    fold: sqs.IQueue,
 ) -> list[iam.PolicyStatement]:
     """Returns what the relay may do: read logs, append to them as the api does, keep the rows of followers, send messages
-    to the clients of sockets, sign webhooks and have them posted. It creates no name, and deletes no object.
+    to the clients of sockets, sign webhooks and have them posted. It creates no name but lanes, and deletes no object.
 
     Args:
         connections: ARN of sending to the clients of the WebSocket API.
@@ -151,15 +152,19 @@ def relay_statements(
     return [
         # Delete is for one case, as at the api: an item of our own that turned out to be below the published end.
         _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem"]),
-        _on_table("Catalog", tables.catalog, ["GetItem", "UpdateItem"]),
+        # Put and delete are for the lanes of a registration whose process has died.
+        _on_table("Catalog", tables.catalog, ["GetItem", "PutItem", "UpdateItem", "DeleteItem"]),
         _on_index("CatalogLiving", tables.catalog, LIVING_INDEX),
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "ConditionCheckItem"]),
         _on_table("Follows", tables.follows, ["GetItem", "Query", "PutItem", "DeleteItem"]),
         _on_index("FollowsDue", tables.follows, DUE_INDEX),
         # Bells, sockets, subscriptions and their links.
         _on_table("Sessions", tables.sessions, ["GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"]),
+        # Which lanes have rows that nothing needs any longer.
+        _on_table("Features", tables.features, ["GetItem"]),
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _on_objects("SpillPayloads", bucket, ["PutObject"], SPILLED_OBJECTS),
+        _on_objects("PutDefinitions", bucket, ["PutObject"], DEFINITIONS),
         _on_objects("PutStateObjects", bucket, ["PutObject"], STATE_OBJECTS[0]),
         _list_objects(bucket),
         *_use_key_through_tables(bucket, key),
@@ -172,8 +177,29 @@ def relay_statements(
         iam.PolicyStatement(sid="PostWebhooks", actions=["lambda:InvokeFunction"], resources=[webhook.function_arn]),
         iam.PolicyStatement(sid="PushToSockets", actions=["execute-api:ManageConnections"], resources=[connections]),
         _on_queue("RelayQueue", queue, ["SendMessage", *POLL]),
+        _on_queue("FoldQueue", fold, ["SendMessage"]),
         # By Lambda, in the name of the function.
         _on_queue("StreamDeadLetters", stream_dead_letters, ["SendMessage"]),
+    ]
+
+
+def folder_statements(
+    *, tables: Tables, bucket: s3.IBucket, key: kms.IKey | None, queue: sqs.IQueue
+) -> list[iam.PolicyStatement]:
+    """Returns what the folder may do: read lanes, and write the rows of feature tables. Of a lane it writes one kind of
+    entry, which lets go of events that are older than they are kept.
+    """
+    return [
+        # Delete is for one case, as at the api: an item of our own that turned out to be below the published end.
+        _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem"]),
+        _on_table("Catalog", tables.catalog, ["GetItem"]),
+        _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "ConditionCheckItem"]),
+        _on_table("Features", tables.features, ["GetItem", "Query", "BatchGetItem", "PutItem", "BatchWriteItem"]),
+        _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
+        _list_objects(bucket),
+        *_use_key_through_tables(bucket, key),
+        *_use_key_through_bucket(bucket, key),
+        _on_queue("FoldQueue", queue, ["SendMessage", *POLL]),
     ]
 
 

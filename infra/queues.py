@@ -1,5 +1,5 @@
-"""The queues of the sealer, the indexer and the relay. They belong to the data: messages wait for an application that is
-deployed again.
+"""The queues of the sealer, the indexer, the relay and the folder. They belong to the data: messages wait for an
+application that is deployed again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ SEALER_TIMEOUT = Duration.minutes(5)
 INDEXER_TIMEOUT = Duration.minutes(5)
 # Visits begin within ten seconds, and each begins its last call within thirty more.
 RELAY_TIMEOUT = Duration.minutes(1)
+# A pass takes 10 s; a lane of which a folder dies waits for the rest.
+FOLDER_TIMEOUT = Duration.seconds(20)
+# Of the folder's queue, whose equal messages of two seconds are one: it is received after the last of them was sent.
+FOLD_DELAY = Duration.seconds(2)
 # The longest that SQS keeps anything: time for a person to look.
 DEAD_LETTER_RETENTION = Duration.days(14)
 # Six times, as Lambda asks: a message must not reappear while a throttled invocation may still hold it.
@@ -38,6 +42,18 @@ class Queues(Construct):
         self.relay_dead_letters = self._dead_letters("RelayDeadLetters")
         self.relay_stream_dead_letters = self._dead_letters("RelayStreamDeadLetters")
         self.relay = self._queue("Relay", RELAY_TIMEOUT, self.relay_dead_letters)
+        # In order, so that a lane has one folder at a time. A dead one's message comes back as soon as Lambda allows.
+        self.fold_dead_letters = self._dead_letters("FoldDeadLetters", fifo=True)
+        self.fold = sqs.Queue(
+            self,
+            "Fold",
+            fifo=True,
+            delivery_delay=FOLD_DELAY,
+            visibility_timeout=FOLDER_TIMEOUT,
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=MAX_RECEIVES, queue=self.fold_dead_letters),
+        )
 
     @property
     def all(self) -> tuple[sqs.Queue, ...]:
@@ -46,6 +62,7 @@ class Queues(Construct):
             *(self.delay_dead_letters, self.stream_dead_letters, self.delay),
             *(self.index_dead_letters, self.index),
             *(self.relay_dead_letters, self.relay_stream_dead_letters, self.relay),
+            *(self.fold_dead_letters, self.fold),
         )
 
     def _queue(self, construct_id: str, consumer_timeout: Duration, dead_letters: sqs.Queue) -> sqs.Queue:
@@ -58,10 +75,11 @@ class Queues(Construct):
             dead_letter_queue=sqs.DeadLetterQueue(max_receive_count=MAX_RECEIVES, queue=dead_letters),
         )
 
-    def _dead_letters(self, construct_id: str) -> sqs.Queue:
+    def _dead_letters(self, construct_id: str, *, fifo: bool = False) -> sqs.Queue:
         return sqs.Queue(
             self,
             construct_id,
+            fifo=fifo or None,
             retention_period=DEAD_LETTER_RETENTION,
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,

@@ -1,5 +1,5 @@
-"""What triggers the sealer, the indexer and the relay: the WAL table's stream, queues, notifications of new manifests,
-job-state events, schedules.
+"""What triggers the sealer, the indexer, the relay and the folder: the WAL table's stream, queues, notifications of new
+manifests, job-state events, schedules.
 """
 
 from __future__ import annotations
@@ -219,3 +219,29 @@ class RelayTriggers(WorkerTriggers):
             invocations_per_shard=invocations_per_shard,
         )
         self.sweep = self._tick("Sweep", "ask again for visits whose messages were lost", SWEEP_INTERVAL)
+
+
+class FolderTriggers(Construct):
+    """The folder's trigger: its queue. Each message is an invocation of its own: a lane of which a folder dies takes no
+    other one with it.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        function: lambda_.IFunction,
+        queue: sqs.IQueue,
+        queue_concurrency: int,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.queue = lambda_.EventSourceMapping(
+            self,
+            "Queue",
+            target=function,
+            event_source_arn=queue.queue_arn,
+            batch_size=1,
+            max_concurrency=queue_concurrency,
+            report_batch_item_failures=True,
+        )

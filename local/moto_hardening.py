@@ -29,6 +29,8 @@ from moto.dynamodb.models.table import RESULT_SIZE_LIMIT, Table
 from moto.dynamodb.responses import DynamoHandler
 from moto.dynamodbstreams.responses import DynamoDBStreamsHandler
 from moto.s3.responses import S3Response
+from moto.sqs.models import DEDUPLICATION_TIME_IN_SECONDS
+from moto.sqs.models import Queue as SqsQueue
 from moto.sqs.responses import SQSResponse
 
 from local import moto_speed, moto_streams
@@ -68,6 +70,7 @@ def install() -> None:
     _serialize_actions()
     _undo_only_touched_items()
     _remember_request_tokens(time.monotonic)
+    _remember_deduplication_ids(time.monotonic)
     _order_partitions()
     moto_streams.install()
     moto_speed.install()
@@ -287,6 +290,26 @@ class _TableOf:
 
     def all_items(self) -> list[Item]:
         return self._items
+
+
+def _remember_deduplication_ids(clock: Callable[[], float]) -> None:
+    """Makes a FIFO queue swallow a message that repeats another one of the last five minutes, also if that one has been
+    deleted: moto compares it with those that are there.
+    """
+    add = SqsQueue.add_message
+
+    def add_message(self: Any, message: Any) -> None:
+        if self.fifo_queue and message.deduplication_id:
+            seen: dict[str, float] = self.__dict__.setdefault("seen_deduplication_ids", {})
+            now = clock()
+            while seen and next(iter(seen.values())) <= now - DEDUPLICATION_TIME_IN_SECONDS:
+                del seen[next(iter(seen))]
+            if message.deduplication_id in seen:
+                return
+            seen[message.deduplication_id] = now
+        add(self, message)
+
+    SqsQueue.add_message = add_message  # type: ignore[method-assign]
 
 
 def _order_partitions() -> None:

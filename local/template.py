@@ -178,6 +178,9 @@ def deployable_part(template: Json) -> Json:
     """
     resources = {n: p for n, p in template["Resources"].items() if p["Type"] in DEPLOYED_TYPES}
     kept = {name: _without_dangling(part, resources.keys()) for name, part in resources.items()}
+    for name, part in kept.items():
+        if part["Properties"].get("FifoQueue"):  # its name must say so, which moto forgets when it invents one
+            part["Properties"].setdefault("QueueName", f"{STACK_NAME}-{name}.fifo")
     outputs = {
         name: {"Value": output["Value"]}
         for name, output in template.get("Outputs", {}).items()

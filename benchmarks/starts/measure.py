@@ -30,6 +30,16 @@ EVENTS: dict[str, dict[str, Any]] = {
     "sealer": {"verb": "sweep"},
     "indexer": {"verb": "tick"},
     "relay": {"verb": "sweep"},
+    "folder": {
+        "Records": [
+            {
+                "messageId": "1",
+                "eventSource": "aws:sqs",
+                "attributes": {"ApproximateReceiveCount": "1"},
+                "body": '{"log_id":"0","name":"default/absent"}',
+            }
+        ]
+    },
     "webhook": {"url": "https://10.0.0.1/", "body": "{}", "headers": {}},
 }
 

@@ -1,5 +1,5 @@
-"""The relay: tells followers (routers, watch sessions, sockets, subscriptions) of what is appended to the logs that they
-follow.
+"""The relay: tells followers (routers, watch sessions, sockets, subscriptions, feature tables) of what is appended to the
+logs that they follow.
 
 handler      the Lambda entry: from events to verbs, from verbs to metrics; the frame is `functions/worker.py`
 context      what verbs and followers need; created once for each process

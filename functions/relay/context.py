@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from functions import worker
 from functions.access import Access
+from functions.fold_queue import FoldQueue, MemoryFoldQueue, SqsFoldQueue
 from functions.metrics import Meter, RelayMetric
 from functions.queue import Message, Queue, SqsQueue
 from functions.relay.webhooks import NoWebhooks, WebhookFunction
@@ -25,12 +26,14 @@ class Context(worker.Context[RelayMetric]):
         signing: the keys that sign them.
         access: what keys allow now.
         connections: the clients of open sockets.
+        folds: messages to the folder.
     """
 
     deliver: Deliver
     signing: SigningKeyring
     access: Access = field(default_factory=lambda: Access({}))
     connections: Connections = field(default_factory=MemoryConnections)
+    folds: FoldQueue = field(default_factory=MemoryFoldQueue)
 
     def kick(self, *follows: Follow) -> None:
         """Asks for a visit of followers now, also of those that wait for a later one: what they wait for has come."""
@@ -65,10 +68,11 @@ def open_context() -> Context:
     from functions.wiring import open_wiring  # AWS clients: not for those who bring their own stores
 
     wiring = open_wiring(RelayMetric)
-    queue = SqsQueue(wiring.client("sqs", read_timeout_s=5.0), wiring.settings.relay_queue_url)
+    sqs = wiring.client("sqs", read_timeout_s=5.0)
+    queue, folds = SqsQueue(sqs, wiring.settings.relay_queue_url), SqsFoldQueue(sqs, wiring.settings.fold_queue_url)
     # One try: a repeat would call the receiver again, and the relay does that by itself.
     lambda_client = wiring.client("lambda", read_timeout_s=ATTEMPT_MS / 1000 + 10, tries=1)
     deliver = WebhookFunction(lambda_client, wiring.settings.webhook_function)
     context = assemble(wiring.stores, queue, wiring.meter, deliver, wiring.signing())
     sockets = wiring.client("apigatewaymanagementapi", read_timeout_s=2.0, endpoint=wiring.settings.sockets_endpoint)
-    return replace(context, access=wiring.access(), connections=ApiGatewayConnections(sockets))
+    return replace(context, access=wiring.access(), connections=ApiGatewayConnections(sockets), folds=folds)

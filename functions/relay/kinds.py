@@ -8,9 +8,11 @@ from functions.queue import Message
 from functions.relay.bells import Bells
 from functions.relay.context import Context
 from functions.relay.followers import Follower
+from functions.relay.lanes import LaneFollower, RegistryFollower
 from functions.relay.routes import RouterFollower
 from functions.relay.sockets import Sockets
 from functions.relay.wakes import Wakes, tell_of_new
+from headrace.features.values import FOLD, REGISTER
 from headrace.routers.values import ROUTER
 from headrace.sockets.channel import KIND as SOCKET
 from headrace.subscriptions.values import KIND as SUBSCRIPTION
@@ -18,6 +20,8 @@ from headrace.watch.values import BELL
 
 FOLLOWERS: Mapping[str, Callable[[Context], Follower]] = {
     BELL: Bells,
+    FOLD: LaneFollower,
+    REGISTER: RegistryFollower,
     ROUTER: RouterFollower,
     SOCKET: Sockets,
     SUBSCRIPTION: Wakes,

@@ -35,7 +35,7 @@ _LATER_MS = 6 * 3_600_000  # rows of logs that failed are due as much later at m
 _JOB_RUNS = 10
 _RECENT = timedelta(minutes=10)
 _TABLES = ("wal", "catalog", "watermarks", "producers", "follows", "sessions", "features", "jobs")
-_QUEUES = ("delay", "index", "relay")
+_QUEUES = ("delay", "index", "relay", "fold")
 _CUSTOMER_KEY = ("aws:kms", "aws:kms:dsse")
 
 Clients = Callable[[str], Any]

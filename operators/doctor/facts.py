@@ -25,6 +25,7 @@ _DEAD_LETTERS = {
     "index dead letters": "IndexDeadLetterQueueUrl",
     "relay dead letters": "RelayDeadLetterQueueUrl",
     "relay stream dead letters": "RelayStreamDeadLetterQueueUrl",
+    "fold dead letters": "FoldDeadLetterQueueUrl",
 }
 
 

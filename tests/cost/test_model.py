@@ -299,11 +299,11 @@ def test_both_cost_the_same_where_they_cross() -> None:
 
 
 def test_the_least_batch_is_the_first_that_is_not_dearer() -> None:
-    estimate = estimated(Workload(appends=1e8, metrics_s=0, environment="dev"))
+    estimate = estimated(Workload(appends=2e8, metrics_s=0, environment="dev"))
     least = show.least_batch(estimate, show.kinesis)
     assert least is not None and least > 1
     for batch in (least, least // 2):
-        at = replace(estimate, work=replace(estimate.work, appends=1e8 / batch, batch=batch))
+        at = replace(estimate, work=replace(estimate.work, appends=2e8 / batch, batch=batch))
         assert (bill(at).usd <= show.kinesis(at).usd) == (batch == least)
     assert show.least_batch(replace(estimate, work=replace(estimate.work, followers=1e6)), show.kinesis) is None
     assert show.least_batch(replace(estimate, prices=dear_kinesis()), show.kinesis) == 1

@@ -19,7 +19,7 @@ from tests.deployed.template import Reduced
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
 SECTION = "### Rolling back at once"
-FUNCTIONS = ("Api", "Streaming", "Sockets", "Sealer", "Indexer", "Relay", "Webhook")
+FUNCTIONS = ("Api", "Streaming", "Sockets", "Sealer", "Indexer", "Relay", "Folder", "Webhook")
 # What tells the second release from the first: it has keys of its own, where the first reads the secret.
 VARIABLE, ITS_KEY = "HEADRACE_API_KEYS", "a-key-that-only-the-second-release-has"
 

@@ -15,6 +15,7 @@ ROLES = {
     "sealer": "SealerRole",
     "indexer": "IndexerRole",
     "relay": "RelayRole",
+    "folder": "FolderRole",
     "webhook": "WebhookRole",
     "job": "SparkRole",
     "versions": "VersionsRole",
@@ -30,8 +31,8 @@ _NAMES = {
     r"DataKey[0-9A-F]{8}": "key",
     r"SparkApplication[0-9A-F]{8}": "application",
     r"SparkRole[0-9A-F]{8}": "role of jobs",
-    r"(?:Api|Streaming|Sockets|Sealer|Indexer|Relay|Webhook|Versions)Log[0-9A-F]{8}": "log group",
-    r"(Api|Streaming|Sockets|Sealer|Indexer|Relay|Webhook)Function[0-9A-F]{8}": "function {}",
+    r"(?:Api|Streaming|Sockets|Sealer|Indexer|Relay|Folder|Webhook|Versions)Log[0-9A-F]{8}": "log group",
+    r"(Api|Streaming|Sockets|Sealer|Indexer|Relay|Folder|Webhook)Function[0-9A-F]{8}": "function {}",
 }
 _LOG = "logs/" + "?" * 32
 

@@ -33,10 +33,10 @@ def test_the_sealer_ships_arrow_and_no_web_framework() -> None:
     assert not names & (NEVER_SHIPPED | {"fastapi", "mangum"})
 
 
-@pytest.mark.parametrize("artifact", ["indexer", "relay"])
-def test_indexer_and_relay_ship_neither_arrow_nor_spark_nor_the_web_framework(artifact: str) -> None:
+@pytest.mark.parametrize("artifact", ["indexer", "relay", "folder"])
+def test_other_workers_ship_neither_arrow_nor_spark_nor_the_web_framework(artifact: str) -> None:
     names = _names(artifact)
-    assert {"pynamodb", "jsonschema-rs"} <= names
+    assert {"pynamodb", "xxhash"} <= names
     assert not names & (NEVER_SHIPPED | {"fastapi", "mangum", "pyarrow", "numpy"})
 
 
@@ -51,7 +51,14 @@ def test_dependencies_are_locked_by_hash() -> None:
 
 @pytest.mark.parametrize(
     ("artifact", "other"),
-    [("api", "sealer"), ("sealer", "api"), ("indexer", "sealer"), ("relay", "api"), ("webhook", "api")],
+    [
+        ("api", "sealer"),
+        ("sealer", "api"),
+        ("indexer", "sealer"),
+        ("relay", "api"),
+        ("folder", "relay"),
+        ("webhook", "api"),
+    ],
 )
 def test_an_artifact_holds_the_library_and_one_function(tmp_path: Path, artifact: str, other: str) -> None:
     copy_sources(artifact=artifact, target=tmp_path)
@@ -93,7 +100,7 @@ def test_functions_run_on_what_they_were_built_for() -> None:
     assert {(one["Runtime"], *one["Architectures"]) for one in functions} == {("python3.12", "x86_64")}
 
 
-@pytest.mark.parametrize("artifact", ["api", "sealer", "indexer", "relay", "webhook"])
+@pytest.mark.parametrize("artifact", ["api", "sealer", "indexer", "relay", "folder", "webhook"])
 def test_a_function_imports_only_what_it_ships(artifact: str) -> None:
     shipped = {name.replace("_", "-") for name in _names(artifact)} | {"headrace"}
     missing = sorted(

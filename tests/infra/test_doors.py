@@ -105,7 +105,7 @@ def test_the_streaming_door_can_be_left_out(resources_of: Synth) -> None:
     found = resources_of(streaming_door="false")
     kinds = {resource["Type"] for resource in found.by_id.values()}
     assert "AWS::Lambda::Url" not in kinds
-    assert len(found.serving) == 6
+    assert len(found.serving) == 7
     assert not [p for p in found.of("Lambda::Permission").values() if p["Properties"]["Principal"] == "*"]
     assert "StreamingUrl" not in found.outputs
 

@@ -37,10 +37,12 @@ OWN = {
         "HEADRACE_API_KEYS_SECRET": "AdminKeySecret",
         "HEADRACE_RELAY_QUEUE_URL": "QueuesRelay",
         "HEADRACE_SIGNING_KEYS_SECRET": "SigningKeySecret",
+        "HEADRACE_FOLD_QUEUE_URL": "QueuesFold",
         "HEADRACE_WEBHOOK_FUNCTION": "WebhookLive",
         "HEADRACE_BASE_URL": "DoorApi",
     },
     "sealer": {"HEADRACE_DELAY_QUEUE_URL": "QueuesDelayE"},
+    "folder": {"HEADRACE_FOLD_QUEUE_URL": "QueuesFold"},
     "indexer": {
         "HEADRACE_JOBS_TABLE": "TablesJobs",
         "HEADRACE_INDEX_QUEUE_URL": "QueuesIndex",
@@ -136,10 +138,10 @@ def test_functions_are_python_on_arm_with_a_whole_vcpu(resources: Resources, fun
 
 def test_logs_end_and_belong_to_the_stack(resources: Resources) -> None:
     groups = resources.of("Logs::LogGroup")
-    assert len(groups) == 9
+    assert len(groups) == 10
     for group in groups.values():
         assert group["Properties"]["RetentionInDays"] == 90
         assert group["DeletionPolicy"] == "Delete"
     used = {f["Properties"]["LoggingConfig"]["LogGroup"]["Ref"] for f in resources.of("Lambda::Function").values()}
-    assert len(used) == 8
+    assert len(used) == 9
     assert used < set(groups)

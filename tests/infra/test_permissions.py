@@ -15,7 +15,7 @@ from tests.infra.resources import Resources
 from tests.infra.spoken import rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "permissions.md"
-FUNCTIONS = ("api", "streaming", "sealer", "indexer", "relay")
+FUNCTIONS = ("api", "streaming", "sealer", "indexer", "relay", "folder")
 MERGED = f"L/segments/{'?' * 12}-m{'?' * 13}-*"
 DATA_SERVICES = {"dynamodb", "s3", "kms", "sqs", "secretsmanager", "logs"}
 JOB_SERVICES = {"emr-serverless", "iam"}
@@ -139,16 +139,27 @@ def test_the_relay_appends_and_tells_and_deletes_no_object(resources: Resources)
             *("Query", "PutItem", "DeleteItem"),
             *("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams"),
         },
-        "Catalog": {"GetItem", "UpdateItem", "Query"},
+        "Catalog": {"GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query"},
         "Watermarks": {"GetItem", "UpdateItem", "ConditionCheckItem"},
         "Follows": {"GetItem", "Query", "PutItem", "DeleteItem"},
         "Sessions": {"GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"},
+        "Features": {"GetItem"},
     }
     assert _by_pattern(resources.allowed("relay", "s3")) == {
         "s3:GetObject": {"L/*"},
-        "s3:PutObject": {"L/wal/*", "L/dead/*"},
+        "s3:PutObject": {"L/wal/*", "L/registry/*", "L/dead/*"},
         "s3:ListBucket": {""},
     }
+
+
+def test_the_folder_writes_rows_and_no_object(resources: Resources) -> None:
+    assert _by_table(resources, "folder") == {
+        "Wal": {"Query", "PutItem", "DeleteItem"},
+        "Catalog": {"GetItem"},
+        "Watermarks": {"GetItem", "UpdateItem", "ConditionCheckItem"},
+        "Features": {"GetItem", "Query", "BatchGetItem", "PutItem", "BatchWriteItem"},
+    }
+    assert _by_pattern(resources.allowed("folder", "s3")) == {"s3:GetObject": {"L/*"}, "s3:ListBucket": {""}}
 
 
 def test_the_indexer_changes_indexes_and_puts_merged_segments_in_the_place_of_small_ones(
@@ -235,12 +246,14 @@ def test_only_the_api_reads_the_keys_and_each_worker_its_own_queue(resources: Re
     assert set(resources.allowed("api", "sqs")) == {"sqs:SendMessage"}
     assert queues("api", "SendMessage") == {"Relay"}
     assert queues("sealer", "SendMessage") == {"Delay", "StreamDeadLetters"}
-    assert queues("relay", "SendMessage") == {"Relay", "RelayStreamDeadLetters"}
+    assert queues("folder", "SendMessage") == {"Fold"}
+    assert queues("relay", "SendMessage") == {"Relay", "RelayStreamDeadLetters", "Fold"}
     received = {function: queues(function, "ReceiveMessage") for function in FUNCTIONS}
     assert {function: names for function, names in received.items() if names} == {
         "sealer": {"Delay"},
         "indexer": {"Index"},
         "relay": {"Relay"},
+        "folder": {"Fold"},
     }
 
 
@@ -271,7 +284,7 @@ def test_the_page_on_permissions_has_each_statement_as_it_is(resources: Resource
     lines = [
         line
         for line in PAGE.read_text().splitlines()
-        if re.match(r"\| (api|streaming|sockets|sealer|indexer|relay|webhook|job|versions|canary) \|", line)
+        if re.match(r"\| (api|streaming|sockets|sealer|indexer|relay|folder|webhook|job|versions|canary) \|", line)
     ]
     said = [tuple(cell.strip() for cell in line.strip("|").split(" | ")) for line in lines]
     assert [row[:4] for row in said] == [

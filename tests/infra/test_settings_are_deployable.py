@@ -15,11 +15,12 @@ from tests.infra.resources import Resources
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FUNCTIONS = ("api", "streaming", "sealer", "indexer", "relay")
+FUNCTIONS = ("api", "streaming", "sealer", "indexer", "relay", "folder")
 # What no operator sets on a deployment, each with the reason.
 NOT_DEPLOYED = {
     "HEADRACE_ALLOW_INSECURE_NO_AUTH": "a deployment always has keys",
     "HEADRACE_ALLOWED_HOSTS": "of a server without keys",
+    "HEADRACE_ALLOW_RESET": "of a server for development",
     "HEADRACE_API_KEYS": "a deployment has them in its secret",
     "HEADRACE_COLD": "for tests",
     "HEADRACE_CONTRACT_URL": "for tests",

@@ -33,6 +33,8 @@ EMULATED_OUTPUTS = {
     "RelayQueueUrl",
     "RelayDeadLetterQueueUrl",
     "RelayStreamDeadLetterQueueUrl",
+    "FoldQueueUrl",
+    "FoldDeadLetterQueueUrl",
     "WalStreamArn",
 }
 
@@ -47,10 +49,10 @@ def test_the_emulator_finds_what_it_reads(resources: Resources) -> None:
 
 
 def test_each_artifact_is_shipped_once_and_the_two_doors_share_one(resources: Resources) -> None:
-    names = ("api", "streaming", "sealer", "indexer", "relay")
+    names = ("api", "streaming", "sealer", "indexer", "relay", "folder")
     keys = {name: resources.function(name)["Code"]["S3Key"] for name in names}
     assert keys["api"] == keys["streaming"]
-    assert len(set(keys.values())) == 4
+    assert len(set(keys.values())) == 5
 
 
 def test_what_outlives_the_application_is_in_a_stack_of_its_own() -> None:

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from functions.fold_queue import SLOT_MS
+from functions.folder.handler import PASS_S
+from headrace.features.fold import MAX_DIRECT
 from headrace.objects.keys import job_ended, job_input, job_request, manifest
 from headrace.wal.entry import entry_item
 from headrace.wal.state import LogState
@@ -79,6 +82,20 @@ def test_a_message_stays_hidden_while_a_worker_may_still_hold_it(resources: Reso
     assert _queue(resources, worker)["VisibilityTimeout"] >= 6 * resources.function(worker.lower())["Timeout"]
 
 
+def test_a_lane_is_folded_by_one_folder_at_a_time_after_equal_messages_of_two_seconds(resources: Resources) -> None:
+    mapping = resources.one("Lambda::EventSourceMapping", "FolderTriggersQueue")[1]
+    assert mapping["BatchSize"] == 1
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    queue = resources.by_id[mapping["EventSourceArn"]["Fn::GetAtt"][0]]["Properties"]
+    assert queue["FifoQueue"] is True
+    assert queue["DelaySeconds"] * 1000 == SLOT_MS
+    assert queue["VisibilityTimeout"] == resources.function("folder")["Timeout"] == 2 * PASS_S
+    redrive = queue["RedrivePolicy"]
+    dead_letters = resources.by_id[redrive["deadLetterTargetArn"]["Fn::GetAtt"][0]]["Properties"]
+    assert (dead_letters["FifoQueue"], dead_letters["MessageRetentionPeriod"]) == (True, TWO_WEEKS_S)
+    assert redrive["maxReceiveCount"] > MAX_DIRECT + 2, "one more notes the generation that kills, and one stops it"
+
+
 def test_queues_are_encrypted_and_refuse_plain_http(resources: Resources) -> None:
     queues = resources.of("SQS::Queue")
     assert all(queue["Properties"]["SqsManagedSseEnabled"] is True for queue in queues.values())
@@ -124,9 +141,9 @@ def test_stream_and_queues_call_the_function_that_they_are_for(resources: Resour
         for key, m in resources.of("Lambda::EventSourceMapping").items()
     }
     assert {key.partition("Triggers")[0].lower(): handler for key, handler in called.items()} == {
-        name: f"functions.{name}.handler.handler" for name in ("sealer", "indexer", "relay")
+        name: f"functions.{name}.handler.handler" for name in ("sealer", "indexer", "relay", "folder")
     }
-    assert len(called) == 5
+    assert len(called) == 6
 
 
 def test_the_bucket_tells_the_index_queue_of_what_may_be_a_manifest_or_asks_for_a_job(resources: Resources) -> None:

@@ -19,7 +19,7 @@ from tests.infra.resources import Resources
 from tests.infra.synths import synthesize
 
 Synth = Callable[..., Resources]
-FUNCTIONS = ("api", "streaming", "sockets", "sealer", "indexer", "relay", "webhook")
+FUNCTIONS = ("api", "streaming", "sockets", "sealer", "indexer", "relay", "folder", "webhook")
 CALLERS = {
     "Events::Rule": "Targets",
     "Lambda::EventSourceMapping": "FunctionName",

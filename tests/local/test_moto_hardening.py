@@ -354,6 +354,34 @@ def test_a_queue_with_many_delayed_messages_is_still_fast(cloud: Cloud) -> None:
     assert time.monotonic() - started < 4  # as moto comes it takes 15 s
 
 
+def test_a_fifo_queue_swallows_repeats_and_holds_a_group_that_is_under_way(cloud: Cloud) -> None:
+    sqs = cloud.client("sqs")
+    attributes = {"FifoQueue": "true", "VisibilityTimeout": "20"}
+    url = sqs.create_queue(QueueName=f"{uuid4().hex}.fifo", Attributes=attributes)["QueueUrl"]
+
+    def send(group: str, id_: str) -> None:
+        sqs.send_message(QueueUrl=url, MessageBody=id_, MessageGroupId=group, MessageDeduplicationId=id_)
+
+    def receive() -> list[Any]:
+        answer = sqs.receive_message(QueueUrl=url, MessageSystemAttributeNames=["All"])
+        return list(answer.get("Messages", []))
+
+    send("a", "a1")
+    (first,) = receive()
+    assert first["Attributes"]["ApproximateReceiveCount"] == "1"
+    assert first["Attributes"]["MessageGroupId"] == "a"
+    send("a", "a2")
+    assert receive() == [], "its group is under way"
+    send("b", "b1")
+    assert [one["Body"] for one in receive()] == ["b1"]
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=first["ReceiptHandle"])
+    (second,) = receive()
+    assert second["Body"] == "a2"
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=second["ReceiptHandle"])
+    send("a", "a1")
+    assert receive() == [], "the first one has been deleted, and is remembered"
+
+
 def test_s3_keeps_odd_keys_ranges_and_conditions(cloud: Cloud) -> None:
     s3, bucket = cloud.client("s3"), cloud.deployment.outputs["BucketName"]
     key = f"{uuid4().hex}/a b%2Fc+é//d"

@@ -54,7 +54,7 @@ def test_the_committed_template_deploys_with_every_name_and_trigger() -> None:
             "functions.relay.handler.handler": True,
         }
         handlers = {cloud.deployment.functions[queue.function].handler for queue in cloud.deployment.queues}
-        assert handlers == {f"functions.{name}.handler.handler" for name in ("sealer", "indexer", "relay")}
+        assert handlers == {f"functions.{name}.handler.handler" for name in ("sealer", "indexer", "relay", "folder")}
         (event,) = cloud.deployment.events
         assert cloud.deployment.functions[event.function].handler == "functions.indexer.handler.handler"
         assert event.pattern["detail"]["applicationId"] == [cloud.environment["HEADRACE_SPARK_APPLICATION"]]

@@ -48,6 +48,10 @@ MINUTE_MS = 60_000
         ("relay", {"Webhooks": 2, "WebhooksFailed": 2}, set()),  # too few to say anything
         ("relay", {"Webhooks": 500, "WebhooksFailed": 400}, {"webhooks-fail"}),
         ("relay", {"Webhooks": 2, "WebhooksFailed": 2, "WebhookAgeMs": 40 * MINUTE_MS}, {"webhooks-late"}),
+        ("folder", {"FoldLagMs": 50_000, "PassesOvertaken": 50, "PassFailures": 50}, set()),
+        ("folder", {"FoldLagMs": 70_000}, {"fold-lags"}),
+        ("folder", {"TablesStopped": 1}, {"table-stopped"}),
+        ("folder", {"PoisonedLogs": 1}, {"log-poisoned-folder"}),
     ],
 )
 def test_thresholds(service: str, written: dict[str, float], fired: set[str], fills_empty: bool) -> None:

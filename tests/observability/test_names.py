@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from functions.metrics import DIMENSION, NAMESPACE, REGISTRY, STACK_DIMENSION, ApiMetric, Meter, RelayMetric, table
+from functions.metrics import (
+    DIMENSION,
+    NAMESPACE,
+    REGISTRY,
+    STACK_DIMENSION,
+    ApiMetric,
+    FolderMetric,
+    Meter,
+    RelayMetric,
+    table,
+)
 from local.cloudwatch.__main__ import widgets_of
 from local.cloudwatch.queries import Stat, alarms_of, stats_of
 from local.cloudwatch.samples import Key, Lapse, of_emf
@@ -86,6 +96,9 @@ UNSTAGED = {
         )
     ),
     *(("api", name) for name in ("Lists", "Sockets", "SocketCommands")),
+    *(("api", name) for name in ("Registrations", "Pushes", "PushedEvents", "PushMs")),
+    *(("api", name) for name in ("FeatureReads", "FeatureRows", "FeatureReadMs")),
+    *(("folder", metric.name) for metric in FolderMetric),
     *(
         ("relay", metric.name)
         for metric in set(RelayMetric)
