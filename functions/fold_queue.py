@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from functions.queue import MAX_BATCH, NotQueued, SendsBatches
-from headrace.features.values import FEATURES
+from headrace.features.values import FEATURES, registry_name
 from headrace.objects import packed
 from headrace.wal.state import LogConfig
 
@@ -108,4 +108,5 @@ class MemoryFoldQueue:
 
 def folds_of(config: LogConfig, log_id: str) -> list[Fold]:
     """Returns the message for a log that has new records: none if it is no lane."""
-    return [Fold(log_id, config.name, config.role)] if config.surface == FEATURES else []
+    is_lane = config.surface == FEATURES and config.name != registry_name(config.name.partition("/")[0])
+    return [Fold(log_id, config.name, config.role)] if is_lane else []

@@ -95,7 +95,13 @@ def api_statements(
 
 
 def sealer_statements(
-    *, tables: Tables, bucket: s3.IBucket, key: kms.IKey | None, delay: sqs.IQueue, stream_dead_letters: sqs.IQueue
+    *,
+    tables: Tables,
+    bucket: s3.IBucket,
+    key: kms.IKey | None,
+    delay: sqs.IQueue,
+    fold: sqs.IQueue,
+    stream_dead_letters: sqs.IQueue,
 ) -> list[iam.PolicyStatement]:
     """Returns what the sealer may do: seal, publish, trim, expire and purge logs, and receive from the table's stream
     and the delayed queue.
@@ -125,6 +131,8 @@ def sealer_statements(
         *_use_key_through_bucket(bucket, key),
         *_read_stream(tables.wal),
         _on_queue("DelayedQueue", delay, ["SendMessage", *POLL]),
+        # Of a lane that it seals.
+        _on_queue("FoldQueue", fold, ["SendMessage"]),
         # By Lambda, in the name of the function.
         _on_queue("StreamDeadLetters", stream_dead_letters, ["SendMessage"]),
     ]
