@@ -5,7 +5,7 @@ from __future__ import annotations
 from functions.fold_queue import Fold, MemoryFoldQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import seal
-from headrace.features.values import event_name
+from headrace.features.values import event_name, registry_name
 from tests.unit.features.world import NS, World, event, table, tx
 from tests.unit.sealer.world import MemoryQueue
 
