@@ -22,10 +22,13 @@ from typing import Any
 import httpx
 import pytest
 
+from functions.queue import Message, SqsQueue
+from headrace.features.values import FEATURES, REGISTER
 from headrace.log.stores import Stores
 from headrace.objects import keys
 from headrace.tables import parts
-from headrace.tables.catalog import row_item
+from headrace.tables.catalog import Row, row_item
+from headrace.tables.features import TABLE, DynamoFeatures
 from headrace.tables.slots import Limit, take
 from headrace.tables.unborn import buried
 from headrace.topics.values import TOPICS
@@ -39,6 +42,7 @@ from tests.conformance.topics.sockets import opened
 from tests.e2e.test_indexing import Indexed, eventually
 from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
+from tests.unit.features.world import event, table, tx
 
 JSON = {"Content-Type": "application/json"}
 # The policies of the streaming door and of sockets are the api's, statement by statement
@@ -51,6 +55,7 @@ ROLES = {
     "indexer": "indexer",
     "spark": "spark",
     "relay": "relay",
+    "folder": "folder",
     "webhook": "webhook",
 }
 SHORT_AGES = {
@@ -71,7 +76,7 @@ BY_EMR = "EMR Serverless fetches a job's code before the job runs"
 DONE_BY_AWS = {
     **{
         (role, "WriteOwnLog", action): BY_LAMBDA_LOGS
-        for role in ("api", "sealer", "indexer", "relay", "webhook")
+        for role in ("api", "sealer", "indexer", "relay", "folder", "webhook")
         for action in ("logs:CreateLogStream", "logs:PutLogEvents")
     },
     **{
@@ -85,7 +90,12 @@ DONE_BY_AWS = {
     },
     **{
         (role, sid, f"sqs:{action}"): BY_LAMBDA_POLLS
-        for role, sid in (("sealer", "DelayedQueue"), ("indexer", "IndexQueue"), ("relay", "RelayQueue"))
+        for role, sid in (
+            ("sealer", "DelayedQueue"),
+            ("indexer", "IndexQueue"),
+            ("relay", "RelayQueue"),
+            ("folder", "FoldQueue"),
+        )
         for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
     },
     **{(role, "StreamDeadLetters", "sqs:SendMessage"): BY_LAMBDA_POLLS for role in ("sealer", "relay")},
@@ -152,6 +162,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
         leave_topic(server)
         leave_slot(server)
         live_with_followers(server)
+        live_with_features(server)
         live(server)
     # Nothing is trimmed here: what was sealed is also in the write-ahead log, where the indexer reads it first.
     with observed(found, records / "topics.jsonl", "--seal-age", "1s", environment=SPILLING) as server:
@@ -276,6 +287,46 @@ def live_with_followers(server: DevServer) -> None:
         assert http.delete("__ds/subscriptions/pulled").is_success
 
 
+def live_with_features(server: DevServer) -> None:
+    """The life of a feature table: registered, folded, read, reset; and a registration that the relay has to end."""
+    with httpx.Client(base_url=server.url, timeout=30) as http, stores_of(server.state) as stores:
+
+        def ask(path: str, **body: object) -> Any:
+            answer = http.post(path, json=body)
+            assert answer.is_success, answer.text
+            return answer.json()
+
+        def row_of(name: str) -> Row:
+            found = stores.catalog.get(FEATURES, f"default/{name}")
+            assert found is not None
+            return found
+
+        rows = stores.tables[TABLE]
+        assert isinstance(rows, DynamoFeatures)
+        ask("/register", nodes=[event(), table()])
+        for user in ("a", "b", "c"):
+            ask("/push", event="Tx", data=tx(user))
+        log_id = row_of("Tx").log_id
+
+        def folded() -> int:
+            mark = rows.mark(log_id)
+            return mark.folded if mark is not None else 0
+
+        eventually(lambda: folded() == 3, "events are not folded")
+        answers = ask("/batch_get", requests=[{"table": "U", "key": user} for user in "abc"])
+        assert [one["c"] for one in answers["results"]] == [1, 1, 1]
+        assert ask("/get", table="U", key="a")["c"] == 1
+        run_in_role(server, "folder", "tests.e2e.late_folder", "drop", log_id)
+        run_in_role(server, "", "tests.e2e.late_folder", "open")
+        eventually(lambda: stores.catalog.get(FEATURES, "default/Left"), "nobody ends the registration")
+        registry = row_of(".registry").log_id
+        queue = SqsQueue(client("sqs", server.state["endpoint"]), server.state["outputs"]["RelayQueueUrl"])
+        queue.send([Message("visit", registry, followers=(f"{REGISTER}#-",), force=True)], 0)
+        eventually(lambda: is_sealed(stores, log_id), "a lane is not sealed")
+        ask("/reset")
+        eventually(lambda: rows.mark(log_id) is None, "the rows of a lane that is over stay")
+
+
 def is_sealed(stores: Stores, log: str) -> bool:
     """Returns whether everything that a log holds is published."""
     newest = stores.wal.newest(log)
@@ -375,7 +426,7 @@ def meet_what_is_rare(server: DevServer) -> None:
             socket.subscribe("pushed")
             socket.until(lambda message: message["op"] == "record")
         be_called(http)
-    for function in ("api", "sealer", "relay"):
+    for function in ("api", "sealer", "relay", "folder"):
         log = secrets.token_hex(16)
         run_in_role(server, "", "tests.e2e.late_writer", log, "meanwhile")
         run_in_role(server, function, "tests.e2e.late_writer", log, "late")
