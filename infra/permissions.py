@@ -201,12 +201,13 @@ def folder_statements(
         # Delete is for one case, as at the api: an item of our own that turned out to be below the published end.
         _on_table("Wal", tables.wal, ["Query", "PutItem", "DeleteItem"]),
         _on_table("Catalog", tables.catalog, ["GetItem"]),
-        _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem", "ConditionCheckItem"]),
+        _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem"]),
         _on_table("Features", tables.features, ["GetItem", "Query", "BatchGetItem", "PutItem", "BatchWriteItem"]),
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
         _list_objects(bucket),
         *_use_key_through_tables(bucket, key),
-        *_use_key_through_bucket(bucket, key),
+        # It writes no object.
+        *_use_key(bucket, key, "Bucket", service="s3", actions=["Decrypt"]),
         _on_queue("FoldQueue", queue, ["SendMessage", *POLL]),
     ]
 
