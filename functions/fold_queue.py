@@ -18,9 +18,7 @@ from typing import Protocol
 import msgspec
 
 from functions.queue import MAX_BATCH, NotQueued, SendsBatches
-from headrace.features.values import FEATURES, registry_name
 from headrace.objects import packed
-from headrace.wal.state import LogConfig
 
 SLOT_MS = 2_000  # in which equal messages are one; the queue's delay
 
@@ -104,9 +102,3 @@ class MemoryFoldQueue:
         """Removes and returns the messages."""
         taken, self.waiting = self.waiting, []
         return taken
-
-
-def folds_of(config: LogConfig, log_id: str) -> list[Fold]:
-    """Returns the message for a log that has new records: none if it is no lane."""
-    is_lane = config.surface == FEATURES and config.name != registry_name(config.name.partition("/")[0])
-    return [Fold(log_id, config.name, config.role)] if is_lane else []

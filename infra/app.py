@@ -160,11 +160,7 @@ class HeadraceStack(Stack):
             artifact="sealer",
             machine=machine,
             timeout=SEALER_TIMEOUT,
-            environment={
-                **stores,
-                "HEADRACE_DELAY_QUEUE_URL": queues.delay.queue_url,
-                "HEADRACE_FOLD_QUEUE_URL": queues.fold.queue_url,
-            },
+            environment={**stores, "HEADRACE_DELAY_QUEUE_URL": queues.delay.queue_url},
             memory_mb=environment.memory_mb,
             log_retention=environment.log_retention,
             reserved_concurrency=environment.sealer_reserved_concurrency,
@@ -177,7 +173,6 @@ class HeadraceStack(Stack):
                 bucket=bucket,
                 key=key,
                 delay=queues.delay,
-                fold=queues.fold,
                 stream_dead_letters=queues.stream_dead_letters,
             )
         )

@@ -100,7 +100,6 @@ def sealer_statements(
     bucket: s3.IBucket,
     key: kms.IKey | None,
     delay: sqs.IQueue,
-    fold: sqs.IQueue,
     stream_dead_letters: sqs.IQueue,
 ) -> list[iam.PolicyStatement]:
     """Returns what the sealer may do: seal, publish, trim, expire and purge logs, and receive from the table's stream
@@ -131,8 +130,6 @@ def sealer_statements(
         *_use_key_through_bucket(bucket, key),
         *_read_stream(tables.wal),
         _on_queue("DelayedQueue", delay, ["SendMessage", *POLL]),
-        # Of a lane that it seals.
-        _on_queue("FoldQueue", fold, ["SendMessage"]),
         # By Lambda, in the name of the function.
         _on_queue("StreamDeadLetters", stream_dead_letters, ["SendMessage"]),
     ]

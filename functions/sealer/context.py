@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from functions import worker
-from functions.fold_queue import FoldQueue, MemoryFoldQueue, SqsFoldQueue
 from functions.metrics import Meter, SealerMetric
 from functions.queue import Queue, SqsQueue
 from functions.sealer.policy import SealLimits
@@ -27,7 +26,6 @@ class Context(worker.Context[SealerMetric]):
         release_source: releases an ended fork's hold on its source.
         rest: writes an entry after the one at a slot, if that is a log's newest, so that it can be trimmed.
         dead: returns the removed records of a log.
-        folds: messages to the folder.
     """
 
     expire_if_due: Callable[[Row], int | None]
@@ -35,7 +33,6 @@ class Context(worker.Context[SealerMetric]):
     rest: Callable[[Row, int], None]
     dead: FindDead
     limits: SealLimits
-    folds: FoldQueue = field(default_factory=MemoryFoldQueue)
 
 
 def assemble(stores: Stores, queue: Queue, meter: Meter[SealerMetric] | None = None) -> Context:
@@ -66,6 +63,5 @@ def open_context() -> Context:
     from functions.wiring import open_wiring  # AWS clients: not for those who bring their own stores
 
     wiring = open_wiring(SealerMetric)
-    sqs = wiring.client("sqs", read_timeout_s=5.0)
-    queue, folds = SqsQueue(sqs, wiring.settings.delay_queue_url), SqsFoldQueue(sqs, wiring.settings.fold_queue_url)
-    return replace(assemble(wiring.stores, queue, wiring.meter), folds=folds)
+    queue = SqsQueue(wiring.client("sqs", read_timeout_s=5.0), wiring.settings.delay_queue_url)
+    return assemble(wiring.stores, queue, wiring.meter)

@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from functions.fold_queue import folds_of
 from functions.queue import Message
 from functions.sealer import policy
 from functions.sealer.context import Context
@@ -206,8 +205,6 @@ class _Run:
             forgotten=self._remove_replaced(manifest),
         )
         self._ask_to_trim(span)
-        # In case the relay's message was lost: a lane that nobody pushes to would wait for the audit.
-        self._parts.folds.send(folds_of(config, self._log_id), self._parts.now_ms())
         if not self._parts.manifests.publish(successor, self._look):
             return None
         self._raise_watermark(successor)

@@ -135,6 +135,13 @@ class Unfolded(Overloaded):
         super().__init__(f"events wait to be folded: event={event} unfolded_bytes={unfolded}", 2)
 
 
+class WrongLane(Conflict):
+    """An event's lanes were made anew while it was pushed: this lane is not that of its key. Nothing was written."""
+
+    def __init__(self, event: str) -> None:
+        super().__init__(f"the lanes of event '{event}' are changing: push again")
+
+
 class Stopped(HeadraceError):
     """A table's rows can't be brought up to date: an event made its features fail. An operator must look."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -60,6 +60,15 @@ def go_on(state: State | None, before: Table | None, after: Table | None) -> Sta
     return after.features.decode(before.features.encode(state))
 
 
+class Event(NamedTuple):
+    """An event for one entity of a table: what the features see of it, and where it is."""
+
+    table: Table
+    row: Any
+    stamp_ms: int
+    offset: int
+
+
 class Entity:
     """An entity of a table while its events are folded.
 
@@ -76,9 +85,10 @@ class Entity:
         self.state = go_on(self.state, self.table, table)
         self.table = table
 
-    def fold(self, table: Table, row: Any, stamp_ms: int, lane: int, offset: int) -> None:
-        """Folds an event, of which the features see `row`."""
-        self.move(table)
+    def fold(self, event: Event, lane: int) -> None:
+        """Folds an event of a lane."""
+        features = event.table.features
+        self.move(event.table)
         if self.state is None:
-            self.state = table.features.new()
-        table.features.fold(self.state, row, stamp_ms, lane, offset)
+            self.state = features.new()
+        features.fold(self.state, event.row, event.stamp_ms, lane, event.offset)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from headrace.batch import Record
 from headrace.clock import Bounded, Threads
 from headrace.features.documents import generation_of
-from headrace.features.events import Entity, Pipelines, read_event
+from headrace.features.events import Entity, Event, Pipelines, read_event
 from headrace.features.pipeline.tables import Table
 from headrace.features.register import Registrations
 from headrace.features.rows import decode_row, encode_row, expires_at
@@ -36,7 +36,7 @@ _EVENTS = 20_000  # of one slice
 _BYTES = 2 * 1024 * 1024
 _RECENT_MS = 60_000
 _RETAIN_MS = 3_600_000  # at most so often the floor of a lane rises
-_KEPT_BYTES = 64 * 1024 * 1024  # of rows that one process remembers, as stored
+_KEPT_BYTES = 192 * 1024 * 1024  # in memory, of rows that one process remembers
 _KEPT_FACTOR = 12  # bytes in memory for a stored one
 _WRITERS = Threads(8, "fold")
 
@@ -69,15 +69,6 @@ class _Kept(NamedTuple):
     size: int
 
 
-class _Event(NamedTuple):
-    """An event for one entity of a table: what the features see of it, and where it is."""
-
-    table: Table
-    row: Any
-    stamp_ms: int
-    offset: int
-
-
 class _Overtaken(Exception):
     """Another folder has written a row, or the mark."""
 
@@ -88,10 +79,8 @@ class Folder:
     def __init__(self, registrations: Registrations) -> None:
         self.log = registrations
         self.table: FeatureRows = registrations.rows
-        self.clock = registrations.clock
-        self._kept: Bounded[Key, _Kept] = Bounded(
-            _KEPT_BYTES * _KEPT_FACTOR, weigh=lambda kept: 500 + kept.size * _KEPT_FACTOR
-        )
+        self.clock = registrations.stores.clock
+        self._kept: Bounded[Key, _Kept] = Bounded(_KEPT_BYTES, weigh=lambda kept: 500 + kept.size * _KEPT_FACTOR)
 
     def fold(self, which: Which, until: float, tries: int = 1) -> Pass:
         """Folds events of a lane until there are none left, or `until` (monotonic seconds) has come.
@@ -228,7 +217,9 @@ class _Run:
         return head, page.end
 
     def _note_generations(self, living: tuple[str, ...]) -> None:
-        """Notes which generations are folded from now on, and which go."""
+        """Notes which generations are folded from now on, and which go: before their first rows, so that no row is left
+        behind if the lane ends, or the folder does.
+        """
         mark = self.mark
         if set(living) != set(mark.generations):
             later_ms = self._now_ms() + DROP_MS
@@ -236,6 +227,7 @@ class _Run:
             kept = tuple(one for one in mark.dropped if one.generation not in living)
             stopped = tuple(stop for stop in mark.stopped if stop.generation in living)
             self.mark = replace(mark, generations=living, dropped=(*kept, *gone), stopped=stopped)
+            self._commit()
 
     def _fold_alone(self, fold: Callable[[dict[str, Table]], None], wanted: dict[str, Table]) -> None:
         """Folds the generations one by one, each noted first: one that is noted already has ended a folder."""
@@ -264,30 +256,27 @@ class _Run:
                 stops.setdefault(generation, Stop(generation, offset, f"{type(exc).__name__} at offset {offset}"))
                 return None
 
-        found: dict[Key, list[_Event]] = {}
-        generations = {table.name: generation for generation, table in wanted.items()}
+        found: dict[Key, list[Event]] = {}
+        generations = {(table.name, table.generation): generation for generation, table in wanted.items()}
         for record in records:
             pipeline = pipelines.at(record.offset)
             row = read_event(pipeline, record.data) if pipeline is not None else None
             if pipeline is None or row is None:
                 continue
             for name, table in pipeline.tables.items():
-                generation = generations.get(name)
+                generation = generations.get((name, table.generation))
                 if generation is None or generation in stops:
-                    continue
-                if generation_of(table, head.config, head.state) != generation:
                     continue
                 placed = guarded(generation, record.offset, table.entity_of, row)
                 if placed is not None:
                     key = Key(head.log_id, generation, placed[0])
-                    found.setdefault(key, []).append(_Event(table, placed[1], record.time_ms, record.offset))
+                    found.setdefault(key, []).append(Event(table, placed[1], record.time_ms, record.offset))
         changed: list[tuple[StateRow, StateRow | None, Entity]] = []
         for key, before, entity in self._folder.load(list(found), wanted):
             new = [event for event in found[key] if before is None or event.offset >= before.as_of]
             for event in new:
                 if key.generation not in stops:
-                    arguments = (event.table, event.row, event.stamp_ms, lane, event.offset)
-                    guarded(key.generation, event.offset, entity.fold, *arguments)
+                    guarded(key.generation, event.offset, entity.fold, event, lane)
             if new and key.generation not in stops:
                 assert entity.table is not None and entity.state is not None, "an event was folded"
                 data = encode_row(entity.table.features, entity.state)

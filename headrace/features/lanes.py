@@ -13,7 +13,8 @@ from headrace.batch import Batch
 from headrace.definition import Definition
 from headrace.errors import HeadraceError, InvalidRequest, LimitReached
 from headrace.features.documents import Lane, read_lane
-from headrace.features.errors import EventNotFound
+from headrace.features.errors import EventNotFound, WrongLane
+from headrace.features.rows import lane_for
 from headrace.features.values import FEATURES, Ack, lane_of, lane_state_of
 from headrace.log import seam as rules
 from headrace.log.seam import Decision, Draft, Ids, Look, Request, Rows, Surface
@@ -111,7 +112,7 @@ class _Pushes:
         request: PushRequest = asked.request
         try:
             digests = self._check(asked)
-        except InvalidRequest as refusal:
+        except (InvalidRequest, WrongLane) as refusal:
             return refusal
         repeats = {place: ack for place, digest in digests.items() if (ack := self._repeat(digest, asked))}
         kept = [place for place in range(len(request.data)) if place not in repeats]
@@ -130,13 +131,18 @@ class _Pushes:
         return ack
 
     def _check(self, asked: Request) -> dict[int, str]:
-        """Checks a request's events under the definition in force, once for each definition. Raises EventRefused."""
+        """Checks a request's events under the definition in force, once for each definition. Raises EventRefused,
+        WrongLane.
+        """
         if isinstance(asked.memo, Checked) and asked.memo.definition is self._definition:
             return asked.memo.digests
         event, check = self._lane.pipeline.event, self._lane.pipeline.check
+        own = lane_of(self._look.config.role)
         digests: dict[int, str] = {}
         for place, data in enumerate(asked.request.events):
             row = check(data)
+            if event.lane_key is not None and lane_for(row[event.lane_key], event.lanes) != own:
+                raise WrongLane(event.name)
             if event.dedupe_key is not None and row[event.dedupe_key] is not None:
                 digest = digest_of(self._look.config.name, event.dedupe_key, row[event.dedupe_key])
                 if digest in digests.values():

@@ -15,9 +15,10 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.clock import Bounded, Moment
-from headrace.definition import COLUMN_FIELDS, Definition, Stored
+from headrace.definition import Definition, Stored
 from headrace.errors import NotFound, RequestTimeout
-from headrace.features.documents import Earlier, LaneDocument, Registered, RegistryView, read_lane, read_registry
+from headrace.features.define import decide_define, follower
+from headrace.features.documents import Registered, RegistryView, read_lane, read_registry
 from headrace.features.errors import ForceRequired, RegistrationError, ResetDisabled
 from headrace.features.events import Pipelines
 from headrace.features.lanes import SURFACE
@@ -27,12 +28,9 @@ from headrace.features.pipeline.registry import Registry, pipeline_of, plan
 from headrace.features.values import (
     EVENT,
     FEATURES,
-    FOLD,
-    MAX_EARLIER,
     REGISTER,
     REGISTRY,
     DryRun,
-    LaneState,
     RegistryState,
     event_name,
     lane_state_of,
@@ -40,7 +38,6 @@ from headrace.features.values import (
     registry_state_of,
     role_of,
 )
-from headrace.json.registry import Boundary
 from headrace.json.registry import Registry as SchemaRegistry
 from headrace.log.commit import Found
 from headrace.log.control import Controls
@@ -51,19 +48,15 @@ from headrace.log.seam import (
     Draft,
     Ids,
     Look,
-    NamedObject,
     Request,
     Rows,
     Which,
-    name_companions,
     name_definition,
 )
 from headrace.log.stores import Stores
-from headrace.query.language.canonical import Binding, Field, SearchConfig
 from headrace.tables.catalog import PutRow, Row
-from headrace.tables.features import TABLE, FeatureRows
-from headrace.tables.follows import Follow, PutFollow
-from headrace.tables.items import Guard
+from headrace.tables.features import TABLE, FeatureRows, Mark
+from headrace.tables.follows import PutFollow
 from headrace.wal.state import DefinitionRef, Entry, LogConfig, LogState, incarnation_of
 
 _REMEMBERED = 1_000  # namespaces of one process
@@ -80,7 +73,7 @@ class Registrations(Log):
     def __init__(self, stores: Stores, *, may_reset: bool = False) -> None:
         """Creates the verbs. `may_reset` says whether a namespace may be reset."""
         super().__init__(stores, SURFACE)
-        self.stores, self.clock, self.wal = stores, stores.clock, stores.wal
+        self.stores = stores
         self._may_reset = may_reset
         self._views: Bounded[str, RegistryView] = Bounded(_REMEMBERED)
 
@@ -90,6 +83,11 @@ class Registrations(Log):
         table: Any = self.stores.tables[TABLE]
         rows: FeatureRows = table
         return rows
+
+    def mark_of(self, head: Head) -> Mark | None:
+        """Returns the mark of a lane; None if its present incarnation was never folded."""
+        mark = self.rows.mark(head.log_id)
+        return mark if mark is not None and mark.incarnation == head.incarnation else None
 
     def registry(self, namespace: str) -> RegistryView:
         """Returns a registry as it is now; an empty one if nothing was ever registered. Costs one query, and a catalog read
@@ -269,21 +267,7 @@ class Registrations(Log):
             return controls.find_all(name) if main is not None and not main.state.ended else found
 
         def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, now_ms: int, ids: Ids) -> Decision:
-            main = looks[0]
-            if main is None or main.state.ended:
-                return _create(main, name, event, document, registered, now_ms, ids)
-            drafts: list[Draft] = []
-            objects: list[NamedObject] = []
-            for look in looks:
-                if look is None or look.state.ended or lane_state_of(look.state).registered >= registered:
-                    continue
-                earlier = _earlier(look, rows)
-                ref, named = _lane_definition(look.log_id, event, LaneDocument(document, earlier), look.state, ids)
-                now = lane_state_of(look.state)
-                extension = LaneState(look.state.next_offset, registered, now.ack)
-                drafts.append(Draft(look.log_id, "define", replace(look.state, definition=ref, extension=extension)))
-                objects.append(named)
-            return Decision((None,), tuple(drafts), objects=tuple(objects))
+            return decide_define(looks, name, event, document, registered, rows, now_ms, ids)
 
         others = [(name, role_of(number)) for number in range(1, event.lanes)]
         self.control(name, find, decide, None, *others)
@@ -338,79 +322,3 @@ def _enter(
         extension = replace(extension, done=0)
     state = replace(look.state, definition=ref, extension=extension)
     return Decision((answer,), (Draft(log_id, "register", state),), (), (named,))
-
-
-def _create(
-    old: Look | None,
-    name: str,
-    event: EventNode,
-    document: PipelineDocument,
-    registered: tuple[int, int],
-    now_ms: int,
-    ids: Ids,
-) -> Decision:
-    """Decides the first entries of an event's lanes, in one commit."""
-    incarnation = incarnation_of(old.config, old.state) + 1 if old is not None else 0
-    plain = LogConfig(FEATURES, name, incarnation, JSON, now_ms)
-    roles = {role_of(number): JSON for number in range(1, event.lanes)}
-    row = Row(ids.log(), name_companions(plain, roles, ids), label=EVENT)
-    drafts: list[Draft] = []
-    objects: list[NamedObject] = []
-    guards: list[Guard] = [PutRow(row, old.log_id if old is not None else None)]
-    for one in row.logs:
-        ref, named = _lane_definition(one.log_id, event, LaneDocument(document), LogState(), ids)
-        extension = LaneState(0, registered)
-        state = LogState(touched_ms=now_ms, followers=1, definition=ref, extension=extension)
-        drafts.append(Draft(one.log_id, "create", state, config=one.config))
-        objects.append(named)
-        guards.append(PutFollow(follower(one.config, one.log_id, FOLD)))
-    return Decision((None,), tuple(drafts), tuple(guards), tuple(objects))
-
-
-def follower(config: LogConfig, log_id: str, kind: str) -> Follow:
-    """Returns the row by which the relay hears of a lane's or a registry's entries: it names the log."""
-    return Follow(log_id, kind, "-", msgspec.json.encode([config.name, config.role]))
-
-
-def _earlier(look: Look, rows: Rows) -> tuple[Earlier, ...]:
-    """Returns references to the pipelines of a lane so far, as far as there are events to which they apply."""
-    ref, state = look.state.definition, lane_state_of(look.state)
-    if ref is None:
-        return ()
-    before = rows.definition(look.log_id, look.state).derive(read_lane).document.earlier
-    found = [*before, Earlier(state.since, ref.number, ref.nonce)]
-    ends = [*(one.since for one in found[1:]), look.state.next_offset]
-    used = [one for one, end in zip(found, ends, strict=True) if one.since < end and end > look.state.floor]
-    return tuple(used[-MAX_EARLIER:])
-
-
-def _lane_definition(
-    log_id: str, event: EventNode, document: LaneDocument, state: LogState, ids: Ids
-) -> tuple[Any, NamedObject]:
-    """Returns the reference to a lane's definition, and its object."""
-    schemas = SchemaRegistry()
-    if event.search:
-        search = search_of(event).document()
-        schemas = SchemaRegistry(1, {"1": True}, boundaries=(Boundary(0, 1),), search=search)
-    content = {"kind": EVENT, **msgspec.to_builtins(document)}
-    number = state.definition.number + 1 if state.definition is not None else 1
-    return name_definition(log_id, number, Definition(schemas, Stored(content)), ids)
-
-
-_SEARCHED: dict[str, Any] = {
-    "str": {"kind": "keyword", "prefix": True, "exact": True},
-    "i64": {"kind": "integer", "column": True, "aggregatable": True, "sortable": True},
-    "f64": {"kind": "float", "column": True, "aggregatable": True, "sortable": True},
-    "bool": {"kind": "bool", "exact": True},
-    "datetime": {"kind": "date", "column": True, "sortable": True},
-}
-
-
-def search_of(event: EventNode) -> SearchConfig:
-    """Returns by which fields the events of a lane are searched: each of its own, and the time of their arrival."""
-    fields = {
-        name: Field(bindings=(Binding(version=1, json_pointer=f"/{name}"),), exists=True, **_SEARCHED[kind])
-        for name, kind in event.fields.items()
-        if kind in _SEARCHED
-    }
-    return SearchConfig(primary_timestamp_field="ts", fields={**fields, "ts": COLUMN_FIELDS["ts"]})

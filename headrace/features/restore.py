@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace.features.define import follower
 from headrace.features.documents import read_registry
-from headrace.features.register import Registrations, follower
-from headrace.features.values import FEATURES, FOLD, REGISTER, lane_state_of, registry_name
+from headrace.features.register import Registrations
+from headrace.features.values import FEATURES, FOLD, REGISTER, lane_state_of, registry_name, registry_state_of
 from headrace.log.seam import Which
 from headrace.log.stores import Stores
 from headrace.tables.catalog import Row
+from headrace.wal.state import incarnation_of
 
 _PAGE = 500
 _REGISTRY = registry_name("")
@@ -27,6 +29,7 @@ def restore(stores: Stores, repair: bool) -> list[str]:
 def _run(stores: Stores, log: Registrations, repair: bool) -> Iterator[str]:
     versions: dict[str, int] = {}  # of the pipeline that an event's lanes must have
     namespaces: set[str] = set()
+    recovered: set[str] = set()  # of which the registry is an older one, and lanes may have later pipelines
     lanes: dict[str, list[int]] = {}
     for row in _rows(stores):
         for one in row.logs:
@@ -44,6 +47,8 @@ def _run(stores: Stores, log: Registrations, repair: bool) -> Iterator[str]:
                 registry = log.definition_of(log.head(row.name)).derive(read_registry)
                 namespace = row.name.removesuffix(_REGISTRY)
                 namespaces.add(namespace)
+                if registry_state_of(newest.state).incarnation != incarnation_of(one.config, newest.state):
+                    recovered.add(namespace)
                 versions |= {f"{namespace}/{event}": version for event, version in registry.touched.items()}
             else:
                 lanes.setdefault(row.name, []).append(lane_state_of(newest.state).registered[1])
@@ -52,11 +57,13 @@ def _run(stores: Stores, log: Registrations, repair: bool) -> Iterator[str]:
         for name in {*versions, *lanes}
         if name not in lanes or set(lanes[name]) != {versions.get(name)}
     }
-    for namespace, name in sorted(others.items()):
-        if namespace in namespaces:
-            yield f"lanes with another pipeline than their registry says: event={name}"
-            if repair:
-                log.realign(namespace)
+    for namespace in sorted(namespaces & {*recovered, *others}):
+        if namespace in recovered:
+            yield f"registry was recovered, and lanes may have later pipelines: namespace={namespace}"
+        else:
+            yield f"lanes with another pipeline than their registry says: event={others[namespace]}"
+        if repair:
+            log.realign(namespace)
 
 
 def _rows(stores: Stores) -> Iterator[Row]:

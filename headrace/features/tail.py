@@ -19,7 +19,7 @@ from headrace.clock import Bounded, Moment, Threads, age_s, moment
 from headrace.errors import RequestTimeout
 from headrace.features.documents import generation_of
 from headrace.features.errors import Behind
-from headrace.features.events import Entity, Pipelines, read_event
+from headrace.features.events import Entity, Event, Pipelines, read_event
 from headrace.features.pipeline.features import State
 from headrace.features.pipeline.tables import Table
 from headrace.features.register import Registrations
@@ -38,28 +38,27 @@ _REMEMBERED = 1_000  # lanes of one process
 _READERS = Threads(16, "features")
 
 
-class Event(NamedTuple):
-    """An event for one entity of a table: what the features see of it, and where it is."""
-
-    table: Table
-    row: Any
-    stamp_ms: int
-    offset: int
-
-
 class Tail:
     """The events of a lane from the mark on, and the state of the lane after them. Its owner holds `lock` for each call.
 
     Attributes:
         head: the lane, as of the newest entry.
         newest: that entry; seen at `read`.
-        mark: the mark from which on events are held, read at `mark_read`; None if the lane was never folded.
+        mark: the mark from which on events are held, read at `mark_read`; None if this incarnation of the lane was never
+            folded.
         end: the offset after the last event.
         pipelines: what applies to the events.
     """
 
     def __init__(
-        self, head: Head, newest: Entry, read: Moment, mark: Mark | None, mark_read: Moment, pipelines: Pipelines
+        self,
+        head: Head,
+        newest: Entry,
+        read: Moment,
+        mark: Mark | None,
+        mark_read: Moment,
+        begin: int,
+        pipelines: Pipelines,
     ) -> None:
         self.lock = threading.Lock()
         self.head = head
@@ -68,7 +67,7 @@ class Tail:
         self.mark = mark
         self.mark_read = mark_read
         self.pipelines = pipelines
-        self.end = begin_of(head, mark)
+        self.end = begin
         self._events: list[tuple[int, int, bytes]] = []  # offset, stamp, text
         self._indexes: dict[str, tuple[int, dict[str, list[Event]]]] = {}  # by table: how many are in it, by entity
 
@@ -82,9 +81,9 @@ class Tail:
         self._events.append((offset, stamp_ms, data))
         self.end = offset + 1
 
-    def trim(self, mark: Mark, read: Moment) -> None:
+    def trim(self, mark: Mark) -> None:
         """Goes on from a newer mark: what is below it is in the rows."""
-        self.mark, self.mark_read = mark, read
+        self.mark = mark
         kept = [event for event in self._events if event[0] >= mark.folded]
         if len(kept) < len(self._events):
             self._events, self._indexes = kept, {}
@@ -109,12 +108,6 @@ class Tail:
         return [event for event in index.get(entity, ()) if event.offset >= as_of]
 
 
-def begin_of(head: Head, mark: Mark | None) -> int:
-    """Returns the offset from which on events are not in the rows."""
-    is_of_this = mark is not None and mark.incarnation == head.incarnation
-    return max(mark.folded if mark is not None and is_of_this else 0, head.state.floor)
-
-
 class Wanted(NamedTuple):
     """A row that is wanted: of a table, as its lane had it when it was asked for."""
 
@@ -135,7 +128,8 @@ class Lanes:
     def __init__(self, registrations: Registrations) -> None:
         self._log = registrations
         self._rows = registrations.rows
-        self._clock = registrations.clock
+        self._stores = registrations.stores
+        self._clock = registrations.stores.clock
         self._tails: Bounded[Which, Tail] = Bounded(_REMEMBERED)
 
     def tail(self, which: Which, *, fresh: bool = False) -> Tail:
@@ -161,6 +155,22 @@ class Lanes:
             if found is not None:
                 return tail, found
         raise RequestTimeout("others keep changing this table")
+
+    def stored(self, which: Which, wanted: Sequence[Wanted]) -> tuple[Tail, dict[Wanted, Found | None]]:
+        """Returns rows of a lane as they are stored, without what came after, by the pipeline that this process knows; else
+        as `read`.
+        """
+        tail = self.tail(which)
+        with tail.lock:
+            tables = self._tables(tail, wanted)
+            keys = {one: self._key(tail, table, one) for one, table in tables.items() if table is not None}
+        rows = self._rows.get(list(dict.fromkeys(keys.values())), consistent=False)
+        found: dict[Wanted, Found | None] = {}
+        for one, table in tables.items():
+            row = rows.get(keys[one]) if table is not None else None
+            state = decode_row(table.features, row.data) if row is not None and table is not None else None
+            found[one] = Found(table, state) if table is not None else None
+        return tail, found
 
     def _try(self, which: Which, tail: Tail, wanted: Sequence[Wanted]) -> dict[Wanted, Found | None] | None:
         """Reads rows, and what came after a tail. None if that does not follow the tail, which is forgotten then, or if
@@ -209,7 +219,7 @@ class Lanes:
             entity = Entity(first, decode_row(first.features, row.data))
         lane = lane_of(tail.head.config.role)
         for event in events:
-            entity.fold(event.table, event.row, event.stamp_ms, lane, event.offset)
+            entity.fold(event, lane)
         entity.move(table)
         return Found(table, entity.state)
 
@@ -221,8 +231,9 @@ class Lanes:
             read = moment(self._clock)
             head, newest = self._log.newest(which)
             mark_read = moment(self._clock)
-            mark = self._rows.mark(head.log_id)
-            tail = Tail(head, newest, read, mark, mark_read, self._log.pipelines_of(head, begin_of(head, mark)))
+            mark = self._log.mark_of(head)
+            begin = max(mark.folded if mark is not None else 0, head.state.floor)
+            tail = Tail(head, newest, read, mark, mark_read, begin, self._log.pipelines_of(head, begin))
             self._check(tail)
             while tail.end < newest.next_offset:
                 page = self._log.records(which, tail.end, max_bytes=MAX_TAIL_BYTES)
@@ -252,12 +263,12 @@ class Lanes:
         for _ in range(_LOOKS):
             read = moment(self._clock)
             known = tail.newest
-            after = read_beyond(self._log.wal, known)
+            after = read_beyond(self._stores.wal, known)
             if after.newest is None or self._log.is_old(tail.read) or after.newest.state.ended:
                 return False
             try:
-                fetched = fetch_payloads(self._log.stores, after.entries)
-                batches = [read_payload(self._log.stores, entry, fetched) for entry in after.entries]
+                fetched = fetch_payloads(self._stores, after.entries)
+                batches = [read_payload(self._stores, entry, fetched) for entry in after.entries]
             except PayloadTrimmed:
                 return False
             with tail.lock:
@@ -288,9 +299,8 @@ class Lanes:
         if not is_over and (not tail.unfolded_bytes or age_s(self._clock, tail.mark_read) <= MARK_S):
             return
         read = moment(self._clock)
-        mark = self._rows.mark(tail.head.log_id)
+        mark = self._log.mark_of(tail.head)
         with tail.lock:
             tail.mark_read = read
-            is_of_this = mark is not None and mark.incarnation == tail.head.incarnation
-            if mark is not None and is_of_this and (tail.mark is None or mark.folded > tail.mark.folded):
-                tail.trim(mark, read)
+            if mark is not None and (tail.mark is None or mark.folded > tail.mark.folded):
+                tail.trim(mark)

@@ -10,12 +10,20 @@ import orjson
 from headrace.clock import Bounded, moment
 from headrace.errors import HeadraceError, InvalidRequest, NotFound, PayloadTooLarge, RequestTimeout
 from headrace.features.documents import Answers, generation_of, read_lane
-from headrace.features.errors import EventNotFound, EventRefused, FeatureNotFound, Stopped, TableNotFound, Unfolded
+from headrace.features.errors import (
+    EventNotFound,
+    EventRefused,
+    FeatureNotFound,
+    Stopped,
+    TableNotFound,
+    Unfolded,
+    WrongLane,
+)
 from headrace.features.lanes import PushRequest
 from headrace.features.pipeline.compiled import Pipeline
 from headrace.features.pipeline.tables import Table
 from headrace.features.register import Registrations
-from headrace.features.rows import AsOf, decode_row, lane_for, read_row
+from headrace.features.rows import AsOf, lane_for, read_row
 from headrace.features.tail import Found, Lanes, Tail, Wanted
 from headrace.features.values import (
     FEATURES,
@@ -27,8 +35,9 @@ from headrace.features.values import (
     event_name,
     lane,
 )
+from headrace.log.requests import Head
 from headrace.log.stores import Stores
-from headrace.tables.features import Key, Mark
+from headrace.tables.features import Mark
 
 __all__ = ["FEATURES", "Features"]
 
@@ -57,41 +66,41 @@ class Features(Registrations):
 
     # Pushes.
 
-    def push(self, namespace: str, event: str, data: Any) -> Ack:
-        """Adds an event: one conditional put, which is the acknowledgement. Every read that begins after the answer has it
-        in every table.
+    def push(self, namespace: str, event: str, events: Sequence[Any]) -> Ack:
+        """Adds events of one lane, all or none: one conditional put, which is the acknowledgement. Every read that begins
+        after the answer has them in every table. Events that repeat others within their window are left out.
 
         Args:
-            data: the event as decoded from JSON.
+            events: as decoded from JSON.
 
         Raises:
-            EventNotFound; EventRefused: it does not match the event's schema. Nothing was written.
+            EventNotFound; EventRefused: one does not match the event's schema. Nothing was written.
             Unfolded, Overloaded: too much is under way; nothing was written.
-            OutcomeUnknown: it may have been written.
-        """
-        return self.push_all(namespace, event, [data])
-
-    def push_all(self, namespace: str, event: str, events: Sequence[Any]) -> Ack:
-        """Adds several events of one lane, all or none; else as `push`. Events that repeat others within their window are
-        left out.
+            OutcomeUnknown: they may have been written.
         """
         if not events:
             raise InvalidRequest("a batch needs at least one event")
         if len(events) > MAX_BATCH_EVENTS:
             raise PayloadTooLarge(f"a batch has too many events: limit={MAX_BATCH_EVENTS} received={len(events)}")
-        name = event_name(namespace, event)
-        pipeline = self._pipeline(name)
-        number = self._lane_of(pipeline, events)
         request = PushRequest(events, [_text_of(one) for one in events])
-        which = lane(namespace, event, number)
-        self._check_folded(event, which)
-        ack: Ack = self.appender.append(which, request).answer
-        known = self.known(namespace).state.version
+        try:
+            ack = self._append(namespace, event, request, fresh=False)
+        except (WrongLane, EventNotFound, EventRefused):
+            ack = self._append(namespace, event, request, fresh=True)  # other lanes or fields than this process knew
+        view = self._views.get(namespace)  # nothing that can fail is done after the acknowledgement
+        known = view.state.version if view is not None else 0
         return ack if ack.is_replay or ack.registry_version >= known else ack._replace(registry_version=known)
 
-    def _pipeline(self, name: str) -> Pipeline:
-        """Returns the pipeline of an event's first lane, as this process knows it."""
-        picture = self._context.pictures.warm(name)
+    def _append(self, namespace: str, event: str, request: PushRequest, *, fresh: bool) -> Ack:
+        pipeline = self._pipeline(event_name(namespace, event), fresh=fresh)
+        which = lane(namespace, event, self._lane_of(pipeline, request.events))
+        self._check_folded(event, which)
+        ack: Ack = self.appender.append(which, request).answer
+        return ack
+
+    def _pipeline(self, name: str, *, fresh: bool) -> Pipeline:
+        """Returns the pipeline of an event's first lane, as this process knows it, or as it is now."""
+        picture = self._context.pictures.warm(name) if not fresh else None
         if picture is None:
             with self.in_time():
                 picture = self.controls.living(self._context.pictures.look(name))
@@ -120,17 +129,16 @@ class Features(Registrations):
         picture = self._context.pictures.warm(which)
         if picture is None:
             return
-        log_id, total = picture.row.log_id, picture.state.total_bytes
-        mark = self._marks.get(log_id)
-        if total - (mark.total_bytes if mark is not None else 0) <= MAX_UNFOLDED_BYTES:
+        head = self._context.head(picture)
+        mark = self._marks.get(head.log_id)
+        if _unfolded(head, mark) <= MAX_UNFOLDED_BYTES:
             return
-        if self._marks.get(log_id, max_age_s=_MARK_S) is None:
-            read = moment(self.clock)
-            mark = self.rows.mark(log_id) or Mark(log_id, 0)
-            self._marks.put(log_id, mark, read=read)
-        unfolded = total - (mark.total_bytes if mark is not None else 0)
-        if unfolded > MAX_UNFOLDED_BYTES:
-            raise Unfolded(event, unfolded)
+        if self._marks.get(head.log_id, max_age_s=_MARK_S) is None:
+            read = moment(self.stores.clock)
+            mark = self.mark_of(head) or Mark(head.log_id, head.incarnation)
+            self._marks.put(head.log_id, mark, read=read)
+        if _unfolded(head, mark) > MAX_UNFOLDED_BYTES:
+            raise Unfolded(event, _unfolded(head, mark))
 
     # Reads.
 
@@ -151,19 +159,21 @@ class Features(Registrations):
         with self.in_time():
             found, lanes = self._find(namespace, requests, rows, stale=stale)
         stamps = [state.stamp_ms for one in found.values() if (state := one.state) is not None]
-        now_ms = max([self.clock.now_ms(), *stamps])
+        now_ms = max([self.stores.clock.now_ms(), *stamps])
         for place, one in found.items():
             names = requests[place].features
             rows[place] = read_row(one.table, one.state, now_ms, None if names is None else list(names))
         return Answers(rows, AsOf(now_ms, lanes))
 
-    def find_table(self, namespace: str, feature: str) -> str:
-        """Returns the name of the table that has a feature. Raises FeatureNotFound."""
+    def find_table(self, namespace: str, name: str) -> str | None:
+        """Returns the table that has a name, or a feature of this name; None if there is none."""
         for view in (self.known(namespace), self.registry(namespace)):
+            if view.has_table(name):
+                return name
             for table in view.tables:
-                if feature in table.ops[-1]["agg"]:
+                if name in table.ops[-1]["agg"]:
                     return table.name
-        raise FeatureNotFound("", [feature])
+        return None
 
     def _find(
         self,
@@ -179,10 +189,12 @@ class Features(Registrations):
         ends: dict[tuple[str, int], int] = {}
         for look in range(_LOOKS):
             view = self.known(namespace) if not look else self.registry(namespace)
+            names = {request.table for request in left.values() if view.has_table(request.table)}
+            events = {name: view.root_of(name) for name in names}
             by_lane: dict[tuple[str, int], list[_Target]] = {}
             for place, request in list(left.items()):
-                event = view.root_of(request.table)
-                if event is None or not view.has_table(request.table):
+                event = events.get(request.table)
+                if event is None:
                     if look:
                         rows[place] = TableNotFound(request.table)
                         del left[place]
@@ -200,7 +212,7 @@ class Features(Registrations):
                 which = lane(namespace, event_of, number)
                 wanted = list(dict.fromkeys(target.wanted for target in targets))
                 try:
-                    tail, states = self._stale(which, wanted) if stale else self._lanes.read(which, wanted)
+                    tail, states = self._lanes.stored(which, wanted) if stale else self._lanes.read(which, wanted)
                 except NotFound:
                     continue
                 ends[event_of, number] = tail.end
@@ -247,22 +259,10 @@ class Features(Registrations):
                 return Stopped(table.name, stop.reason)
         return None
 
-    def _stale(self, which: Any, wanted: Sequence[Wanted]) -> tuple[Tail, dict[Wanted, Found | None]]:
-        """Returns rows as they are stored, without what came after, by the pipeline that this process knows."""
-        tail = self._lanes.tail(which)
-        tables = {one: tail.pipelines.last.tables.get(one.table) for one in wanted}
-        keys = {
-            one: Key(tail.head.log_id, generation_of(table, tail.head.config, tail.head.state), one.entity)
-            for one, table in tables.items()
-            if table is not None
-        }
-        rows = self.rows.get(list(dict.fromkeys(keys.values())), consistent=False)
-        found: dict[Wanted, Found | None] = {}
-        for one, table in tables.items():
-            row = rows.get(keys[one]) if table is not None else None
-            state = decode_row(table.features, row.data) if row is not None and table is not None else None
-            found[one] = Found(table, state) if table is not None else None
-        return tail, found
+
+def _unfolded(head: Head, mark: Mark | None) -> int:
+    """Returns how many bytes of a lane's events are not folded; none at all if there is no mark."""
+    return head.state.total_bytes - (mark.total_bytes if mark is not None else 0)
 
 
 def _text_of(data: Any) -> bytes:

@@ -41,7 +41,7 @@ OWN = {
         "HEADRACE_WEBHOOK_FUNCTION": "WebhookLive",
         "HEADRACE_BASE_URL": "DoorApi",
     },
-    "sealer": {"HEADRACE_DELAY_QUEUE_URL": "QueuesDelayE", "HEADRACE_FOLD_QUEUE_URL": "QueuesFold"},
+    "sealer": {"HEADRACE_DELAY_QUEUE_URL": "QueuesDelayE"},
     "folder": {"HEADRACE_FOLD_QUEUE_URL": "QueuesFold"},
     "indexer": {
         "HEADRACE_JOBS_TABLE": "TablesJobs",

@@ -246,7 +246,7 @@ def test_only_the_api_reads_the_keys_and_each_worker_its_own_queue(resources: Re
 
     assert set(resources.allowed("api", "sqs")) == {"sqs:SendMessage"}
     assert queues("api", "SendMessage") == {"Relay"}
-    assert queues("sealer", "SendMessage") == {"Delay", "StreamDeadLetters", "Fold"}
+    assert queues("sealer", "SendMessage") == {"Delay", "StreamDeadLetters"}
     assert queues("folder", "SendMessage") == {"Fold"}
     assert queues("relay", "SendMessage") == {"Relay", "RelayStreamDeadLetters", "Fold"}
     received = {function: queues(function, "ReceiveMessage") for function in FUNCTIONS}

@@ -67,4 +67,4 @@ def _push(call: Call, event: str, events: Sequence[Any]) -> Pushed:
     call.require(Scope.WRITE, event)
     if not IDENTIFIER.fullmatch(event) or len(event) > MAX_NAME_CHARS:
         raise EventNotFound(event[:MAX_NAME_CHARS])  # also the name of the registry, which has events of its own
-    return call.features.push_all(call.namespace, event, events), len(events)
+    return call.features.push(call.namespace, event, events), len(events)

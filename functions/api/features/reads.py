@@ -12,7 +12,6 @@ from functions.api.features.calls import AS_OF, Call, KeyNotFound, NameNotFound,
 from functions.metrics import ApiMetric
 from headrace.errors import HeadraceError, InvalidRequest, PayloadTooLarge
 from headrace.features.documents import Answers
-from headrace.features.errors import FeatureNotFound
 from headrace.features.pipeline.text import MAX_NAME_CHARS, show
 from headrace.features.rows import write_as_of
 from headrace.features.values import MAX_READ, GetRequest
@@ -131,13 +130,7 @@ def _table_of(call: Call, name: str) -> str:
     read.
     """
     call.grant.require(Scope.READ)
-    table = name
-    if not call.features.known(call.namespace).has_table(name):
-        try:
-            table = call.features.find_table(call.namespace, name)
-        except FeatureNotFound:
-            if not call.features.known(call.namespace).has_table(name):  # it has been read again
-                raise NameNotFound(name) from None
-    if not call.may_touch(table):
+    table = call.features.find_table(call.namespace, name)
+    if table is None or not call.may_touch(table):
         raise NameNotFound(name)
     return table

@@ -103,7 +103,8 @@ def _register(call: Call, data: bytes) -> Any:
             error.version = call.features.known(call.namespace).state.version
         raise error from exc
     _check_scopes(call, body)
-    with _uncertain():
+    is_dry = isinstance(body, dict) and body.get("dry_run") is True
+    with _failing_as(RequestTimeout() if is_dry else ChangeUnknown()):
         return call.features.register(call.namespace, body)
 
 
@@ -122,19 +123,19 @@ def _check_scopes(call: Call, body: Any) -> None:
 
 
 def _reset(call: Call) -> int:
-    with _uncertain():
+    with _failing_as(ChangeUnknown()):
         return call.features.reset(call.namespace)
 
 
 @contextmanager
-def _uncertain() -> Iterator[None]:
-    """Raises ChangeUnknown for an error after which a change may be in force: the library does not tell on which side of
-    the registry's entry it happened.
+def _failing_as(error: HeadraceError) -> Iterator[None]:
+    """Raises this error for one of which the library does not tell on which side of the registry's entry it happened: after
+    it a change may be in force.
     """
     try:
         yield
     except (StoreError, OutcomeUnknown, RequestTimeout, Overloaded) as exc:
-        raise ChangeUnknown from exc
+        raise error from exc
 
 
 def in_order(nodes: tuple[Node, ...]) -> list[Node]:

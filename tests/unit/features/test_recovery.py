@@ -12,15 +12,18 @@ from functions.sealer.context import assemble
 from functions.sealer.purge import purge
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
+from headrace.errors import StoreError
 from headrace.features.errors import EventNotFound
 from headrace.features.fold import Folder
 from headrace.features.register import Registrations
-from headrace.features.values import FOLD, REGISTER
+from headrace.features.restore import restore
+from headrace.features.values import FOLD, REGISTER, lane
 from headrace.features.verbs import Features
 from headrace.memory import memory_stores
 from headrace.recovery.recover import recover
 from headrace.recovery.verify import verify_all
 from headrace.tables.catalog import Row
+from tests.support.faults import Faulty
 from tests.unit.features.world import NS, World, event, table, tx
 
 
@@ -131,6 +134,34 @@ def test_the_rows_of_lanes_that_were_removed_are_purged(world: World) -> None:
     assert not kept.marks
 
 
+def test_the_rows_of_a_folder_that_died_before_its_mark_are_purged() -> None:
+    world = World(event(), table())
+    world.push()
+    features = Faulty(world.stores.tables["features"])
+    features.fail("put_mark", StoreError, call=2, times=9)
+    folder = Folder(Registrations(replace(world.stores, tables={"features": features})))
+    with pytest.raises(StoreError):
+        folder.fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
+    kept: Any = world.stores.tables["features"]
+    assert kept.kept, "the row was written, and the mark after it was not"
+    main = logs_of(world)[f"{NS}/Tx"]
+    world.api.reset(NS)
+    world.clock.advance(3_600)
+    for _ in range(3):
+        purge(assemble(world.stores, MemoryQueue()), main.log_id)
+    assert not kept.kept
+
+
+def test_a_registry_that_was_recovered_gives_its_lanes_new_versions(world: World) -> None:
+    seal_all(world)
+    before = world.api.registry(NS).state.version
+    lose_tables(world)
+    view = world.api.registry(NS)
+    assert view.state.version > before, "lanes may have pipelines of versions that are lost"
+    assert view.state.incarnation == view.incarnation
+    assert restore(world.stores, repair=False) == []
+
+
 def test_a_lane_that_was_lost_and_used_again_shows_no_row_of_before(world: World) -> None:
     seal_all(world)
     world.push(tx(user="u1", amount=1_000))  # not published: it will be lost, but not its row
@@ -141,7 +172,7 @@ def test_a_lane_that_was_lost_and_used_again_shows_no_row_of_before(world: World
     recover(stores)
     mixed = replace(stores, tables={"features": old})
     api, folder = Features(mixed), Folder(Registrations(mixed))
-    api.push(NS, "Tx", tx(user="u1", amount=7))
+    api.push(NS, "Tx", [tx(user="u1", amount=7)])
     world.stores, world.api, world.folder = mixed, api, folder
     for _ in range(2):
         assert world.get("u1", by=world.other()) == world.get("u1") == {"c": 4, "s": 22.0}

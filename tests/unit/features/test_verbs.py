@@ -55,7 +55,7 @@ def test_what_is_unknown_is_not_found(world: World) -> None:
 def test_an_event_that_does_not_fit_is_refused_and_changes_nothing(world: World) -> None:
     for data in ({"user": "a"}, {**tx(), "x": 1}, {**tx(), "n": "1"}, [], None, {**tx(), "n": 2**70}):
         with pytest.raises(EventRefused):
-            world.api.push(NS, "Tx", data)
+            world.api.push(NS, "Tx", [data])
     assert world.get() == {}
     assert world.as_of().lanes == {("Tx", 0): 0}
 
@@ -70,14 +70,14 @@ def test_acknowledgements_rise_and_say_where_the_event_is(world: World) -> None:
 
 
 def test_a_batch_is_added_whole_or_not_at_all(world: World) -> None:
-    ack = world.api.push_all(NS, "Tx", [tx(amount=1), tx(user="b"), tx(amount=4)])
+    ack = world.api.push(NS, "Tx", [tx(amount=1), tx(user="b"), tx(amount=4)])
     assert ack.end == 3
     with pytest.raises(EventRefused):
-        world.api.push_all(NS, "Tx", [tx(), {**tx(), "n": "1"}])
+        world.api.push(NS, "Tx", [tx(), {**tx(), "n": "1"}])
     with pytest.raises(InvalidRequest):
-        world.api.push_all(NS, "Tx", [])
+        world.api.push(NS, "Tx", [])
     with pytest.raises(PayloadTooLarge):
-        world.api.push_all(NS, "Tx", [tx()] * 10_001)
+        world.api.push(NS, "Tx", [tx()] * 10_001)
     assert (world.get(), world.get("b")) == ({"c": 2, "s": 5.0}, {"c": 1, "s": 1.0})
 
 
@@ -182,7 +182,7 @@ def test_events_of_several_lanes_meet_in_rows_of_their_own_lane() -> None:
         for number in range(4):
             world.fold(number=number)
     with pytest.raises(InvalidRequest):
-        world.api.push_all(NS, "Tx", [tx(user=user) for user in users])
+        world.api.push(NS, "Tx", [tx(user=user) for user in users])
 
 
 def test_a_dedupe_value_counts_once_within_its_window() -> None:
@@ -195,10 +195,10 @@ def test_a_dedupe_value_counts_once_within_its_window() -> None:
     world.clock.advance(60)
     assert not world.push(tx(n=7), by=world.other()).is_replay
     assert world.get() == {"c": 3, "s": 3.0}
-    batch = world.api.push_all(NS, "Tx", [tx(n=7), tx(n=9)])
+    batch = world.api.push(NS, "Tx", [tx(n=7), tx(n=9)])
     assert (batch.is_replay, world.get()["c"]) == (False, 4)
     with pytest.raises(InvalidRequest):
-        world.api.push_all(NS, "Tx", [tx(n=number) for number in range(91)])
+        world.api.push(NS, "Tx", [tx(n=number) for number in range(91)])
 
 
 def test_a_stale_read_costs_no_tail_and_shows_what_is_folded(world: World) -> None:

@@ -77,7 +77,7 @@ class World:
 
     def push(self, data: dict[str, Any] | None = None, event: str = "Tx", by: Features | None = None) -> Any:
         """Pushes an event."""
-        return (by or self.api).push(NS, event, data if data is not None else tx())
+        return (by or self.api).push(NS, event, [data if data is not None else tx()])
 
     def get(self, key: Any = "a", table: str = "U", by: Features | None = None, **options: Any) -> Any:
         """Returns the row of an entity; raises its error."""

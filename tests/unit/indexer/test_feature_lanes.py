@@ -22,7 +22,7 @@ def lane(world: World, **node: object) -> str:
     log_id = features.head(event_name(NS, "Tx")).log_id
     for number in range(4):
         for user in ("a", "b", "c"):
-            features.push(NS, "Tx", tx(user, number))
+            features.push(NS, "Tx", [tx(user, number)])
         world.seal(log_id)
     return log_id
 

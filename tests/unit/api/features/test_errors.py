@@ -45,6 +45,7 @@ from headrace.features.errors import (
     Stopped,
     TableNotFound,
     Unfolded,
+    WrongLane,
 )
 from headrace.features.values import MAX_READ
 from headrace.log.stores import Stores
@@ -62,6 +63,7 @@ ERRORS: list[tuple[Exception, str, int, str]] = [
     (EventNotFound("x"), "/push", 404, "event_not_found"),
     (Unfolded("x", 1), "/push", 429, "overloaded"),
     (Overloaded("x"), "/push", 429, "overloaded"),
+    (WrongLane("x"), "/push", 409, "conflict"),
     (LimitReached("max_deduped_events", 90), "/push", 429, "throttled"),
     (StoreThrottled("x"), "/push", 429, "overloaded"),
     (OutcomeUnknown(), "/push", 408, "outcome_unknown"),
@@ -312,6 +314,16 @@ def test_a_store_that_is_away_is_told_without_details() -> None:
     answer = ask(other, "POST", "/register", b"{")
     assert refusal(answer) == (400, "invalid_registration", "<body>")
     assert answer.json["registry_version"] == 0
+
+
+def test_a_dry_run_whose_store_fails_has_changed_nothing() -> None:
+    server = serving()
+    wal = Faulty(server.stores.wal)
+    wal.fail("newest", StoreError, times=99)
+    wal.fail("read", StoreError, times=99)
+    body = {"nodes": [table("Other")], "dry_run": True}
+    answer = ask(on(server.stores, wal=wal), "POST", "/register", body)
+    assert (answer.status, answer.json["error"]["code"]) == (408, "request_timeout")
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])
