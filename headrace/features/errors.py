@@ -136,7 +136,7 @@ class Unfolded(Overloaded):
 
 
 class WrongLane(Conflict):
-    """An event's lanes were made anew while it was pushed: this lane is not that of its key. Nothing was written."""
+    """An event's lanes were changed while it was pushed: this lane is not that of its key. Nothing was written."""
 
     def __init__(self, event: str) -> None:
         super().__init__(f"the lanes of event '{event}' are changing: push again")
