@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -138,8 +139,12 @@ class Emulator:
 
     def _function_pids(self) -> dict[str, int]:
         """Returns the process id of each function that has been called so far."""
-        found = ((path.stem, path.read_text()) for path in self._state_dir.glob("*.pid"))
-        return {name: int(pid) for name, pid in sorted(found) if pid}
+        found: dict[str, int] = {}
+        for path in sorted(self._state_dir.glob("*.pid")):
+            with suppress(FileNotFoundError):  # its process has ended since the folder was listed
+                if pid := path.read_text():
+                    found[path.stem] = int(pid)
+        return found
 
     def _prompt(self, deployment: Deployment) -> Deployment:
         """Returns the deployment, with `--seal-age` given, with batch windows of streams that are not longer than that

@@ -1,5 +1,5 @@
-"""The api, the sealer and the relay as they are, on faulty clients: what `headrace dev --app` and a template's Handler
-name.
+"""The api, the sealer, the relay and the folder as they are, on faulty clients: what `headrace dev --app` and a template's
+Handler name.
 """
 
 from __future__ import annotations
@@ -41,5 +41,18 @@ def relay(event: dict[str, Any], context: object) -> Any:
 def _relay() -> Any:
     injector.install(os.environ, "relay")
     from functions.relay.handler import handler
+
+    return handler
+
+
+def folder(event: dict[str, Any], context: object) -> Any:
+    """Handles an event as the folder does, in a process whose clients meet faults."""
+    return _folder()(event, context)
+
+
+@functools.cache
+def _folder() -> Any:
+    injector.install(os.environ, "folder")
+    from functions.folder.handler import handler
 
     return handler

@@ -8,12 +8,11 @@ forget what they hold. API processes, the sealer and the dispatcher are killed a
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import orjson
@@ -24,7 +23,7 @@ from tests.chaos.job_laws import DYING, GRAVE, MAX_DELIVERIES, PLAIN, Delivery, 
 from tests.chaos.killer import Killer
 from tests.chaos.load import Common, Worker
 from tests.chaos.rest import come_to_rest
-from tests.chaos.run import Options, Outcome, faulty_server
+from tests.chaos.run import Options, Outcome, command, faulty_server
 from tests.support.emulated_cloud import DevServer
 
 _HEADERS = {"Content-Type": JSON}
@@ -194,11 +193,15 @@ class JobReport(Outcome):
         return "\n".join(lines)
 
 
-def run(options: JobOptions) -> JobReport:
-    """Runs it. Never raises for what the engine does; `JobReport.problems` says it."""
+def run(options: JobOptions, then: Callable[[DevServer, Path], None] | None = None) -> JobReport:
+    """Runs it, and then something else on the same server. Never raises for what the engine does; `JobReport.problems` says
+    it.
+    """
     report = JobReport(options)
     with faulty_server(options, report) as (server, folder):
         _load(server, report, folder)
+        if then is not None:
+            then(server, folder)
     return report
 
 
@@ -280,27 +283,8 @@ class Looker(Person):
 
 def main() -> int:
     """Runs what the command line asks for; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos.jobs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name in ("jobs", "kills", "producers", "workers", "api_processes", "seed", "faults", "lease_ms", "limit_s"):
-        (option,) = (one for one in fields(JobOptions) if one.name == name)
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", type=type(option.default), default=option.default, help="%(default)s"
-        )
-    parser.add_argument("--json", type=Path, help="write the figures here, too")
-    parser.add_argument("--log", type=Path, help="write what the emulator's processes printed here")
-    given = vars(parser.parse_args())
-    json_file, log_file = given.pop("json"), given.pop("log")
-    report = run(JobOptions(**given))
-    print(report.text())
-    if json_file is not None:
-        verdicts = {name: asdict(verdict) for name, verdict in report.verdicts.items()}
-        figures = {"options": asdict(report.options), "verdicts": verdicts, "kills": dict(report.kills)}
-        json_file.write_text(json.dumps(figures, indent=2) + "\n")
-    if log_file is not None:
-        log_file.write_text("\n".join(report.log) + "\n")
-    return 1 if report.problems() else 0
+    names = ("jobs", "kills", "producers", "workers", "api_processes", "seed", "faults", "lease_ms", "limit_s")
+    return command("tests.chaos.jobs", __doc__, JobOptions, names, run)
 
 
 if __name__ == "__main__":

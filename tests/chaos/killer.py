@@ -14,7 +14,13 @@ from typing import Any
 
 from tests.support.emulated_cloud import DevServer
 
-MODULES = {"api": "local.api_process", "dispatcher": "local.dispatcher", "sealer": "local.lambda_runtime"}
+MODULES = {
+    "api": "local.api_process",
+    "dispatcher": "local.dispatcher",
+    "folder": "local.lambda_runtime",
+    "sealer": "local.lambda_runtime",
+}
+Victims = Callable[[dict[str, Any]], dict[str, list[int]]]
 
 
 def victims(state: dict[str, Any]) -> dict[str, list[int]]:
@@ -25,6 +31,12 @@ def victims(state: dict[str, Any]) -> dict[str, list[int]]:
         "dispatcher": [pid for name, pid in pids.items() if name == "dispatcher"],
         "sealer": list(state["functions"].values()),
     }
+
+
+def feature_victims(state: dict[str, Any]) -> dict[str, list[int]]:
+    """Returns the processes of each kind of those that keep feature tables."""
+    folder = [pid for name, pid in state["functions"].items() if name.startswith("FolderFunction")]
+    return {"api": victims(state)["api"], "folder": folder}
 
 
 def next_kind(done: Counter[str], available: dict[str, list[int]], random: Random) -> str | None:
@@ -41,6 +53,7 @@ class Killer(threading.Thread):
 
     Args:
         share: how much of the load is done, 0 to 1.
+        victims: returns the processes of each kind that may be killed, from the state file's content.
         pause_s: the least time between two kills, on average.
     """
 
@@ -52,6 +65,7 @@ class Killer(threading.Thread):
         pause_s: float,
         share: Callable[[], float],
         stop: threading.Event,
+        victims: Victims = victims,
     ) -> None:
         super().__init__(name="killer", daemon=True)
         self._server = server
@@ -60,6 +74,7 @@ class Killer(threading.Thread):
         self._pause_s = pause_s
         self._share = share
         self._stop_asked = stop
+        self._victims = victims
         self.done: Counter[str] = Counter()
 
     def run(self) -> None:
@@ -69,7 +84,7 @@ class Killer(threading.Thread):
             if self.done.total() + self._random.random() > self._share() * self._kills:
                 continue
             try:
-                available = victims(self._server.state_now())
+                available = self._victims(self._server.state_now())
             except json.JSONDecodeError:
                 continue
             kind = next_kind(self.done, available, self._random)

@@ -11,14 +11,12 @@ over. API processes, functions (the relay among them) and the dispatcher are kil
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,7 @@ from tests.chaos.killer import Killer
 from tests.chaos.load import Common, Worker
 from tests.chaos.relay_laws import KEPT, Cut, Push, Record, Relayed, Route, Sent, judge
 from tests.chaos.rest import come_to_rest
-from tests.chaos.run import Options, Outcome, faulty_server
+from tests.chaos.run import Options, Outcome, command, faulty_server
 from tests.support.emulated_cloud import DevServer
 
 _HEADERS = {"Content-Type": JSON}
@@ -340,27 +338,8 @@ def _let_watchers_catch_up(watchers: list[Watcher], relayed: Relayed, limit_s: f
 
 def main() -> int:
     """Runs what the command line asks for; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.chaos.relay", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name in ("records", "kills", "producers", "watchers", "api_processes", "seed", "faults", "limit_s"):
-        (option,) = (one for one in fields(RelayOptions) if one.name == name)
-        parser.add_argument(
-            f"--{name.replace('_', '-')}", type=type(option.default), default=option.default, help="%(default)s"
-        )
-    parser.add_argument("--json", type=Path, help="write the figures here, too")
-    parser.add_argument("--log", type=Path, help="write what the emulator's processes printed here")
-    given = vars(parser.parse_args())
-    json_file, log_file = given.pop("json"), given.pop("log")
-    report = run(RelayOptions(**given))
-    print(report.text())
-    if json_file is not None:
-        verdicts = {name: asdict(verdict) for name, verdict in report.verdicts.items()}
-        figures = {"options": asdict(report.options), "verdicts": verdicts, "kills": dict(report.kills)}
-        json_file.write_text(json.dumps(figures, indent=2) + "\n")
-    if log_file is not None:
-        log_file.write_text("\n".join(report.log) + "\n")
-    return 1 if report.problems() else 0
+    names = ("records", "kills", "producers", "watchers", "api_processes", "seed", "faults", "limit_s")
+    return command("tests.chaos.relay", __doc__, RelayOptions, names, run)
 
 
 if __name__ == "__main__":

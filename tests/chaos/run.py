@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,30 @@ def faulty_server(options: Options, report: Outcome, *, runs_jobs: bool = False)
         report.log = server.log
 
 
+def command(module: str, doc: str | None, kind: Any, names: tuple[str, ...], run: Callable[[Any], Any]) -> int:
+    """Runs a load as its command line says: options of the given names. Prints the report; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for option in fields(kind):
+        if option.name in names:
+            flag = f"--{option.name.replace('_', '-')}"
+            parser.add_argument(flag, type=type(option.default), default=option.default, help="%(default)s")
+    parser.add_argument("--json", type=Path, help="write the figures here, too")
+    parser.add_argument("--log", type=Path, help="write what the emulator's processes printed here")
+    given = vars(parser.parse_args())
+    json_file, log_file = given.pop("json"), given.pop("log")
+    report = run(kind(**given))
+    print(report.text())
+    if json_file is not None:
+        verdicts = {name: asdict(verdict) for name, verdict in report.verdicts.items()}
+        figures = {"options": asdict(report.options), "verdicts": verdicts, "kills": dict(report.kills)}
+        json_file.write_text(json.dumps(figures, indent=2) + "\n")
+    if log_file is not None:
+        log_file.write_text("\n".join(report.log) + "\n")
+    return 1 if report.problems() else 0
+
+
 def arguments(options: Options, template: Path) -> list[str]:
     return [
         "--app=tests.chaos.faulty:create_app",
@@ -154,14 +179,14 @@ def arguments(options: Options, template: Path) -> list[str]:
 
 
 def template(folder: Path, visibility_s: int) -> Path:
-    """Returns the deployment as it is, but with the sealer and the relay on faulty clients, and queues that are made for
-    many deaths.
+    """Returns the deployment as it is, but with the sealer, the relay and the folder on faulty clients, and queues that are
+    made for many deaths.
     """
     template: dict[str, Any] = read_template()
     for part in template["Resources"].values():
         if part["Type"] == "AWS::Lambda::Function":
             package, _, name = part["Properties"]["Handler"].removeprefix("functions.").partition(".handler.")
-            if package in ("sealer", "relay") and name:
+            if package in ("sealer", "relay", "folder") and name:
                 part["Properties"]["Handler"] = f"tests.chaos.faulty.{package}"
         if part["Type"] == "AWS::SQS::Queue" and "VisibilityTimeout" in part["Properties"]:
             part["Properties"]["VisibilityTimeout"] = visibility_s

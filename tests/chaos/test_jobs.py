@@ -1,10 +1,13 @@
-"""The small version of `python -m tests.chaos.jobs`: queues under HTTP faults and kills keep every law."""
+"""The small versions of `python -m tests.chaos.jobs` and, on the same server, of `python -m tests.chaos.features`: queues
+and feature tables under HTTP faults and kills keep every law.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.chaos.jobs import JobOptions, run
+from tests.chaos.features import FeatureOptions, FeatureReport, run_rounds
+from tests.chaos.jobs import JobOptions, JobReport, run
 
 SMALL = JobOptions(
     jobs=300,
@@ -22,10 +25,21 @@ SMALL = JobOptions(
     limit_s=60,
     rest_s=60,
 )
+ROUND = FeatureOptions(
+    rounds=1, pushes=100, kills=3, pushers=3, readers=1, turns=1, api_processes=2, kill_pause_s=0.3, limit_s=60
+)
+Reports = tuple[JobReport, FeatureReport]
 
 
-def test_the_laws_of_queues_hold_under_faults_and_kills(capsys: pytest.CaptureFixture[str]) -> None:
-    report = run(SMALL)
+@pytest.fixture(scope="module")
+def reports() -> Reports:
+    """What came of both, on one server."""
+    features = FeatureReport(ROUND)
+    return run(SMALL, then=lambda server, folder: run_rounds(server, features, folder)), features
+
+
+def test_the_laws_of_queues_hold_under_faults_and_kills(reports: Reports, capsys: pytest.CaptureFixture[str]) -> None:
+    report, _ = reports
     with capsys.disabled():
         print("\n" + report.text())
     assert report.problems() == []
@@ -33,3 +47,14 @@ def test_the_laws_of_queues_hold_under_faults_and_kills(capsys: pytest.CaptureFi
     assert report.jobs.buried
     assert min(report.kills[kind] for kind in ("api", "dispatcher", "sealer")) >= 2
     assert report.faults.total() > 20
+
+
+def test_the_laws_of_feature_tables_hold_under_faults_and_kills(
+    reports: Reports, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, report = reports
+    with capsys.disabled():
+        print("\n" + report.text())
+    assert report.problems() == []
+    assert report.pushes.total() == ROUND.pushes // ROUND.pushers * ROUND.pushers
+    assert report.kills["api"] and report.kills["folder"]

@@ -17,6 +17,7 @@ from headrace.features.pipeline.windows import Window
 from tests.support.examples import examples
 from tests.unit.features.ops.oracle import Event
 from tests.unit.features.ops.table import expected, fold, spec, specs
+from tests.unit.features.oracle import is_same
 
 HOUR_MS = 3_600_000
 WITHOUT_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -50,16 +51,6 @@ def logs(draw: st.DrawFn, most: int = 14) -> list[Event]:
         stamp += draw(GAPS)
         events.append(Event(stamp, 0, offset * 3, draw(ROWS)))
     return events
-
-
-def is_same(found: Any, wanted: Any, absolute: float = 1e-6) -> bool:
-    """Returns whether two answers are equal, floats but for rounding."""
-    if isinstance(found, float) or isinstance(wanted, float):
-        is_number = all(isinstance(value, float | int) for value in (found, wanted))
-        return is_number and math.isclose(found, wanted, rel_tol=1e-7, abs_tol=absolute)
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        return found.keys() == wanted.keys() and all(is_same(found[key], wanted[key], absolute) for key in found)
-    return type(found) is type(wanted) and found == wanted
 
 
 def check(table: FeatureSet, state: State, events: list[Event], now: int) -> None:
