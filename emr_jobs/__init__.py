@@ -9,6 +9,9 @@ no log.
     parts      writes sorted rows as the Parquet objects of runs
     merge      merges small segments into one that holds the same records
     verify     reads runs back and compares them with their segments
+    requested  runs a job that a surface asked for: of feature tables fold, snapshot and asof
+    events     turns segments into the events of entities, in order
+    states     folds them
     extract    computes what a segment's records add to each family, without Spark
 
 A run's rows are divided into families: `kw` (keyword postings), `fts` (full-text postings), `lex` (routing keys), `col`

@@ -88,9 +88,8 @@ class Broke(msgspec.Struct, frozen=True, tag=True):
 
 
 class Answered(msgspec.Struct, frozen=True, tag=True):
-    """The report that an object of an export was written; `number` is its place."""
+    """The report that an object of an export was written."""
 
-    number: int
     key: str
     rows: int
     unmatched: int = 0
@@ -292,19 +291,30 @@ def slim(sources: Sequence[Source]) -> list[Source]:
     return [replace(source, segments=()) for source in sources]
 
 
+class Labels(NamedTuple):
+    """Labels that are sorted among events, for which `finish` yields rows instead of reports.
+
+    Attributes:
+        objects: their number.
+        read: yields the labels of objects, by their numbers.
+        write: takes what `finish` yields, sorted, with the rows of one bucket together, and yields reports.
+    """
+
+    objects: int
+    read: Map
+    write: Map
+
+
 def run_pass(
     spark: SparkSession,
     door: Door,
     sources: Sequence[Source],
     grouping: Grouping,
     finish: Map,
-    labels: Map | None = None,
+    labels: Labels | None = None,
 ) -> Iterator[Report]:
     """Runs the Spark pass: reads all events, brings the rows of each entity together, in order, and hands them to `finish`.
     Yields the reports that it makes.
-
-    Args:
-        labels: yields rows of labels, which are sorted among those of events.
 
     Raises:
         Damaged: a worker has reported a failure.
@@ -313,11 +323,17 @@ def run_pass(
     numbers = spark.range(0, len(packs), 1, max(len(packs), 1))
     rows = map_in_arrow(numbers, Mapper(door, slim(sources), packs, grouping), SCHEMA)
     if labels is not None:
-        rows = rows.union(map_in_arrow(spark.range(0, 1, 1, 1), labels, SCHEMA))
+        numbers = spark.range(0, labels.objects, 1, min(labels.objects, _MAX_PARTITIONS))
+        rows = rows.union(map_in_arrow(numbers, labels.read, SCHEMA))
     size = weigh(sources) * len(grouping.tables) * len(grouping.orders)
     partitions = min(max(1, -(-size // _PARTITION_BYTES)), _MAX_PARTITIONS)
     arranged = rows.repartition(partitions, "bucket").sortWithinPartitions(*ORDER)
-    for row in map_in_arrow(arranged, finish, reports.SCHEMA).toLocalIterator(prefetchPartitions=True):
+    if labels is None:
+        made = map_in_arrow(arranged, finish, reports.SCHEMA)
+    else:
+        answers = map_in_arrow(arranged, finish, SCHEMA).repartition(min(labels.objects, _MAX_PARTITIONS), "bucket")
+        made = map_in_arrow(answers.sortWithinPartitions(*ORDER), labels.write, reports.SCHEMA)
+    for row in made.toLocalIterator(prefetchPartitions=True):
         yield decode_report(bytes(row["report"]))
 
 

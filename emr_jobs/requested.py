@@ -12,14 +12,15 @@ from contextlib import contextmanager
 import msgspec
 from pyspark.sql import SparkSession
 
-from emr_jobs import fold, stores
+from emr_jobs import asof, fold, snapshot, stores
 from emr_jobs.stores import Door
 from headrace.errors import Damaged, HeadraceError, StoreError
+from headrace.features.jobs import ASOF, FOLD, SNAPSHOT
 from headrace.jobs import Progress, Request, load_request
 from headrace.objects import ObjectMissing, Objects, keys, packed
 
 Kind = Callable[[SparkSession, Door, Request], msgspec.Struct]
-KINDS: Mapping[str, Kind] = {"fold": fold.run}
+KINDS: Mapping[str, Kind] = {FOLD: fold.run, SNAPSHOT: snapshot.run, ASOF: asof.run}
 _PAUSE_S = 5.0
 _MAX_REASON = 500
 

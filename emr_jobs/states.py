@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from emr_jobs.events import REPORTS, Grouping, Lane, Row, read_body
 from headrace.features.events import go_on
@@ -24,6 +24,7 @@ class Entity:
         lane: the number of the lane of its events; -1 before the first.
         end: the offset after the newest event.
         table, state: of the generation at that offset; None before the first event.
+        row: what the features saw of the newest event.
     """
 
     def __init__(self, name: str, text: bytes, lanes: Mapping[int, Lane]) -> None:
@@ -34,6 +35,7 @@ class Entity:
         self.end = 0
         self.table: Table | None = None
         self.state: State | None = None
+        self.row: Any = None
 
     def fold(self, lane: int, stamp_ms: int, offset: int, body: bytes) -> None:
         """Folds one event."""
@@ -42,7 +44,8 @@ class Entity:
         assert self.table is not None, "an event of a table comes under a pipeline that has it"
         if self.state is None:
             self.state = self.table.features.new()
-        self.table.features.fold(self.state, read_body(body), stamp_ms, lane, offset)
+        self.row = read_body(body)
+        self.table.features.fold(self.state, self.row, stamp_ms, lane, offset)
 
     def move(self, offset: int) -> None:
         """Goes on with the pipeline that applies at an offset."""

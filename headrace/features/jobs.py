@@ -11,12 +11,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headrace.features.pipeline.compiled import PipelineDocument
+from headrace.errors import InvalidRequest
+from headrace.features.errors import FeatureNotFound
+from headrace.features.pipeline.compiled import PipelineDocument, Table
 from headrace.segment.descriptor import Segment
 
 FOLD, SNAPSHOT, ASOF = "fold", "snapshot", "asof"  # kinds of jobs
 PART_ROWS = 4_096  # of a part that is installed: some seconds of a folder's time
 PART_BYTES = 8 * 1024 * 1024
+TIMESTAMP, CREATED, AS_OF = "event_timestamp", "created", "as_of"  # columns of exports and labels
+LABELS = "labels/"  # of the bucket: where labels are, each namespace's below its name
 
 
 class Applied(msgspec.Struct, frozen=True, array_like=True):
@@ -31,7 +35,9 @@ class Source(msgspec.Struct, frozen=True):
 
     Attributes:
         number: the number of the lane.
+        segments: with the events; none of an export, which finds them itself once all events are sealed.
         pipelines: what applies to the events, ascending. Events before the first one belong to no table.
+        generation: one of the lane's manifest that exists, if there are no segments; 0 if none is known.
     """
 
     number: int
@@ -40,6 +46,7 @@ class Source(msgspec.Struct, frozen=True):
     end_offset: int
     segments: tuple[Segment, ...]
     pipelines: tuple[Applied, ...]
+    generation: int = 0
 
 
 class FoldInput(msgspec.Struct, frozen=True):
@@ -49,29 +56,61 @@ class FoldInput(msgspec.Struct, frozen=True):
     tables: tuple[str, ...]
 
 
-class SnapshotInput(msgspec.Struct, frozen=True):
-    """Which table to write out, with the values of its features at `now_ms`."""
-
-    sources: tuple[Source, ...]
-    table: str
-    now_ms: int
-    created_ms: int
-
-
-class AsOfInput(msgspec.Struct, frozen=True):
-    """Which features to add to which labels.
+class Export(msgspec.Struct, frozen=True):
+    """What the inputs of both exports have.
 
     Attributes:
-        labels: key of a Parquet object. Its columns: those of the table's key, `event_timestamp` (a timestamp or epoch ms),
-            optionally `as_of` (the text of the header `Headrace-As-Of`, or an offset; null where it is not known), and any
-            others.
+        namespace, event, table: which table, and the event from which it comes.
         names: the features; empty for all.
     """
 
     sources: tuple[Source, ...]
+    namespace: str
+    event: str
     table: str
-    labels: str
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...]
+
+
+class SnapshotInput(Export, frozen=True):
+    """Which table to write out.
+
+    Attributes:
+        now_ms: the time for which features are read.
+        created_ms: when it was asked for.
+        bucket: name of the bucket, for people.
+    """
+
+    now_ms: int
+    created_ms: int
+    bucket: str
+
+
+class AsOfInput(Export, frozen=True):
+    """Which features to add to which labels.
+
+    Attributes:
+        labels: keys of Parquet objects. Their columns: those of the table's key, `event_timestamp` (a timestamp, or epoch
+            ms), optionally `as_of` (the text of the header `Headrace-As-Of`; null where it is not known), and any others.
+    """
+
+    labels: tuple[str, ...]
+
+
+def features_of(table: Table, names: Sequence[str]) -> dict[str, str]:
+    """Returns the features of an export with their types: those with these names, or all.
+
+    Raises:
+        FeatureNotFound: the table has no such feature.
+        InvalidRequest: a key or a feature has the name of another column of exports.
+    """
+    missing = [name for name in names if name not in table.types]
+    if missing:
+        raise FeatureNotFound(table.name, missing)
+    found = {name: table.types[name] for name in names or table.types}
+    for name in (*table.keys, *found):
+        if name in (TIMESTAMP, CREATED, AS_OF):
+            raise InvalidRequest(f"table '{table.name}' has a column '{name}', which exports use themselves")
+    return found
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
@@ -132,7 +171,8 @@ class ExportResult(msgspec.Struct, frozen=True):
 
     Attributes:
         rows: of all objects.
-        unmatched: labels of a training set whose key is not one of the table; their features are null.
+        unmatched: labels of a training set that ask for nothing that there is: their key is none of the table's, they have
+            no time, or offsets that the lanes do not have. Their features are null.
         view: text of a Feast feature view that describes a snapshot.
     """
 
@@ -142,6 +182,32 @@ class ExportResult(msgspec.Struct, frozen=True):
     counted: dict[int, Counted]
     unmatched: int = 0
     view: str = ""
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What an export reads, and about what it takes on EMR Serverless: one executor is counted, as long as it is enough.
+
+    Attributes:
+        usd: in us-east-1.
+    """
+
+    events: int
+    bytes: int
+    seconds: int
+    usd: float
+
+
+_START_S = 90.0  # until the first task runs
+_EVENT_S = 20e-6  # of a core: to read, check and sort an event, and to fold it ...
+_FEATURE_S = 2e-6  # ... for each feature
+_CORES = 4  # of an executor
+_USD_PER_S = (5 * 0.052624 + 16 * 0.0057785) / 3600  # a driver of 1 vCPU and 4 GB, an executor of 4 vCPUs and 12 GB
+
+
+def estimate(events: int, size: int, features: int) -> Estimate:
+    """Returns what an export of some features takes. `size` is in bytes of events' text."""
+    seconds = _START_S + events * (_EVENT_S + features * _FEATURE_S) / _CORES
+    return Estimate(events, size, round(seconds), round(seconds * _USD_PER_S, 4))
 
 
 def weigh(sources: Sequence[Source]) -> int:

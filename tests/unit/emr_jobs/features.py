@@ -5,7 +5,7 @@ row stored and loaded again, as the folder may do it.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from emr_jobs import events
-from emr_jobs.events import Grouping, Mapper, Row
+from emr_jobs.events import Grouping, Labels, Mapper, Row
 from emr_jobs.session import Map
 from emr_jobs.stores import Door
 from headrace.batch import Record
@@ -104,20 +104,27 @@ def run_pass(
     sources: Sequence[Source],
     grouping: Grouping,
     finish: Map,
-    labels: Map | None = None,
+    labels: Labels | None = None,
 ) -> Iterator[events.Report]:
     """As `events.run_pass`, with the rows sorted here."""
     packs = events.pack(sources)
     numbers = pa.RecordBatch.from_arrays([pa.array(range(len(packs)), pa.int64())], names=["id"])
     mapped = list(Mapper(door, events.slim(sources), packs, grouping)([numbers]))
-    if labels is not None:
-        mapped += labels([pa.RecordBatch.from_arrays([pa.array([0], pa.int64())], names=["id"])])
-    ordered = sorted(events.rows_of(mapped), key=_place)
+    if labels is None:
+        made = finish(_arranged(mapped))
+    else:
+        objects = pa.RecordBatch.from_arrays([pa.array(range(labels.objects), pa.int64())], names=["id"])
+        made = labels.write(_arranged(finish(_arranged([*mapped, *labels.read([objects])]))))
+    for found in made:
+        yield from map(events.decode_report, found.column(0).to_pylist())
+
+
+def _arranged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields rows sorted, in small batches."""
+    ordered = sorted(events.rows_of(batches), key=_place)
     batcher = events.Batcher()
     sent = [batch for row in ordered for batch in batcher.add(row)] + list(batcher.flush())
-    pieces = (piece for batch in sent for piece in pa.Table.from_batches([batch]).to_batches(5))
-    for found in finish(pieces):
-        yield from map(events.decode_report, found.column(0).to_pylist())
+    return (piece for batch in sent for piece in pa.Table.from_batches([batch]).to_batches(5))
 
 
 def _place(row: Row) -> tuple[Any, ...]:

@@ -1,0 +1,229 @@
+"""Exports of feature tables, which Spark jobs write (`headrace.jobs`): snapshots and training sets. This module plans them,
+asks for them, and tells what became of them.
+
+A job is told which events to read, not where they are: it waits until they are sealed, which is asked for here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import NamedTuple
+
+import msgspec
+
+from headrace import jobs
+from headrace.errors import InvalidRequest, NotFound
+from headrace.features.errors import TableNotFound
+from headrace.features.events import Pipelines
+from headrace.features.jobs import (
+    ASOF,
+    LABELS,
+    SNAPSHOT,
+    Applied,
+    AsOfInput,
+    Estimate,
+    ExportResult,
+    SnapshotInput,
+    Source,
+    estimate,
+    features_of,
+)
+from headrace.features.pipeline.compiled import PipelineDocument
+from headrace.features.pipeline.tables import Table
+from headrace.features.register import Registrations
+from headrace.features.rows import AsOf
+from headrace.features.values import lane
+from headrace.jobs import Status
+from headrace.objects import keys, packed
+
+MAX_OBJECTS = 1_000  # of labels
+
+
+class JobNotFound(NotFound):
+    """No export of the namespace has this id, or it is forgotten."""
+
+    code = "job_not_found"
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"no job has this id: {job_id[:64]}")
+
+
+class Request(NamedTuple):
+    """What both kinds of exports are asked for.
+
+    Attributes:
+        names: the features; empty for all.
+        is_backfilled: whether all events count as if the table had always been as it is now.
+    """
+
+    namespace: str
+    table: str
+    names: Sequence[str] = ()
+    is_backfilled: bool = False
+
+
+class Plan(NamedTuple):
+    """What an export will do.
+
+    Attributes:
+        job_id: the job; empty if it was not asked for.
+        segments: number of the segments that it reads, those that must be sealed first not counted.
+        as_of: the events that it has, and the time for which it reads a snapshot.
+        begins: the offset of the first event of each lane, by its number.
+    """
+
+    job_id: str
+    segments: int
+    as_of: AsOf
+    begins: dict[int, int]
+    estimate: Estimate
+
+
+class Job(NamedTuple):
+    """An export that was asked for. `result` is None until it has succeeded."""
+
+    table: str
+    status: Status
+    result: ExportResult | None
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    """What says whose a job is."""
+
+    namespace: str
+    table: str
+
+
+class _Lanes(NamedTuple):
+    """The lanes of a table's event, as a job is to read them."""
+
+    event: str
+    sources: tuple[Source, ...]
+    table: Table
+    plan: Plan
+    unsealed: tuple[str, ...]
+
+
+class Exports:
+    """The exports of all namespaces."""
+
+    def __init__(self, log: Registrations, seal: Callable[[str], None]) -> None:
+        """Creates the verbs. `seal` asks that all entries of a log be sealed soon, and never raises."""
+        self._log = log
+        self._stores = log.stores
+        self._seal = seal
+
+    def snapshot(self, asked: Request, as_of: AsOf | None = None, *, is_dry: bool = False) -> Plan:
+        """Asks for the rows of a table: as they are now, or as an answer with `as_of` saw them.
+
+        Raises:
+            TableNotFound: there is no such table, or there was none then.
+            FeatureNotFound, InvalidRequest: it can not be exported so.
+        """
+        found = self._look(asked, as_of)
+        now_ms = self._log.clock.now_ms()
+        bucket = self._stores.settings.bucket
+        given = found.sources, asked.namespace, found.event, asked.table, tuple(asked.names)
+        return self._ask(found, SNAPSHOT, SnapshotInput(*given, found.plan.as_of.now_ms, now_ms, bucket), is_dry)
+
+    def training_set(self, asked: Request, labels: str, *, is_dry: bool = False) -> Plan:
+        """Asks for the features of labels, each as of its own time.
+
+        Args:
+            labels: key of a Parquet object, or the beginning of several keys if it ends with a slash.
+
+        Raises:
+            TableNotFound: there is no such table.
+            FeatureNotFound, InvalidRequest: it can not be exported so, or there are no such labels.
+        """
+        found = self._look(asked, None)
+        objects = self._find_labels(asked.namespace, labels)
+        given = found.sources, asked.namespace, found.event, asked.table, tuple(asked.names)
+        return self._ask(found, ASOF, AsOfInput(*given, objects), is_dry)
+
+    def show(self, namespace: str, job_id: str) -> Job:
+        """Returns what is known about an export. Raises JobNotFound."""
+        objects = self._stores.objects
+        request = jobs.load_request(objects, job_id) if keys.made_ms(job_id) is not None else None
+        if request is None or request.kind not in (SNAPSHOT, ASOF):
+            raise JobNotFound(job_id)
+        owner = packed.parse(bytes(request.input), _Owner, "input of an export")
+        status = jobs.status(objects, job_id)
+        if owner.namespace != namespace or status is None:
+            raise JobNotFound(job_id)
+        result = jobs.result(objects, job_id, ExportResult) if status.state == "succeeded" else None
+        return Job(owner.table, status, result)
+
+    def _ask(self, found: _Lanes, kind: str, what: SnapshotInput | AsOfInput, is_dry: bool) -> Plan:
+        if is_dry:
+            return found.plan
+        now_ms = self._log.clock.now_ms()
+        job_id = f"{now_ms:013d}-{self._stores.log_ids()[-12:]}"
+        jobs.ask(self._stores.objects, job_id, kind, now_ms, what)
+        for log_id in found.unsealed:
+            self._seal(log_id)
+        return found.plan._replace(job_id=job_id)
+
+    def _find_labels(self, namespace: str, labels: str) -> tuple[str, ...]:
+        if not labels.startswith(f"{LABELS}{namespace}/"):
+            raise InvalidRequest(f"keys of labels begin with {LABELS}{namespace}/: {labels[:200]!r}")
+        is_folder = labels.endswith("/")
+        listed = takewhile(lambda key: is_folder or key == labels, self._stores.objects.list(labels))
+        found = tuple(key for key, _ in zip(listed, range(MAX_OBJECTS + 1), strict=False) if not key.endswith("/"))
+        if not found:
+            raise InvalidRequest(f"the bucket has no such labels: {labels[:200]!r}")
+        if len(found) > MAX_OBJECTS:
+            raise InvalidRequest(f"labels have too many objects: limit={MAX_OBJECTS} prefix={labels[:200]!r}")
+        return found
+
+    def _look(self, asked: Request, as_of: AsOf | None) -> _Lanes:
+        """Looks at the lanes of a table's event."""
+        view = self._log.registry(asked.namespace)
+        event = view.root_of(asked.table)
+        if event is None or not view.has_table(asked.table):
+            raise TableNotFound(asked.table)
+        manifests = self._stores.manifests()
+        sources, tables, unsealed = [], [], []
+        segments = size = 0
+        for number in range(event.lanes):
+            head = self._log.head(lane(asked.namespace, event.name, number))
+            first = head.state.floor
+            end = head.state.next_offset if as_of is None else as_of.lanes.get((event.name, number), -1)
+            if not first <= end <= head.state.next_offset:
+                raise InvalidRequest(f"no offset of '{event.name}' that there is: lane={number} offset={end}")
+            pipelines = self._log.pipelines_of(head, first)
+            newest = pipelines.last if as_of is None or asked.is_backfilled else pipelines.at(end - 1)
+            if newest is None or asked.table not in newest.tables:
+                raise TableNotFound(asked.table)
+            tables.append(newest.tables[asked.table])
+            document = newest.document
+            applied = (
+                (Applied(first, document),) if asked.is_backfilled else _applied(pipelines, document, first, end)
+            )
+            generation = self._stores.watermarks.get(head.log_id).generation
+            manifest = manifests.newest(head.log_id, None, generation) if generation else None
+            sealed_end = first
+            for segment in manifests.segments_from(manifest, first) if manifest is not None else ():
+                if segment.first_offset >= end:
+                    break
+                segments, size, sealed_end = segments + 1, size + segment.payload_bytes, segment.end_offset
+            if sealed_end < end:
+                unsealed.append(head.log_id)
+                size += head.state.total_bytes - (manifest.sealed_bytes if manifest is not None else 0)
+            sources.append(Source(number, head.log_id, first, end, (), applied, generation))
+        if len({(table.generation, *table.types.items()) for table in tables}) > 1:
+            raise InvalidRequest(f"the lanes of '{event.name}' have different registrations: repeat in a moment")
+        features = features_of(tables[0], asked.names)
+        events = sum(source.end_offset - source.first_offset for source in sources)
+        ends = {(event.name, source.number): source.end_offset for source in sources}
+        now = as_of.now_ms if as_of is not None else self._log.clock.now_ms()
+        begins = {source.number: source.first_offset for source in sources}
+        plan = Plan("", segments, AsOf(now, ends), begins, estimate(events, size, len(features)))
+        return _Lanes(event.name, tuple(sources), tables[0], plan, tuple(unsealed))
+
+
+def _applied(pipelines: Pipelines, newest: PipelineDocument, first: int, end: int) -> tuple[Applied, ...]:
+    """Returns the pipelines of the events `[first, end)`, and last the newest, which is that of the answer."""
+    found = [Applied(start, pipeline.document) for start, _, pipeline in pipelines.spans(first, end)]
+    return tuple(found) if found and found[-1].document is newest else (*found, Applied(end, newest))
