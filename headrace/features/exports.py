@@ -122,7 +122,7 @@ class Exports:
             FeatureNotFound, InvalidRequest: it can not be exported so.
         """
         found = self._look(asked, as_of)
-        now_ms = self._log.clock.now_ms()
+        now_ms = self._stores.clock.now_ms()
         bucket = self._stores.settings.bucket
         given = found.sources, asked.namespace, found.event, asked.table, tuple(asked.names)
         return self._ask(found, SNAPSHOT, SnapshotInput(*given, found.plan.as_of.now_ms, now_ms, bucket), is_dry)
@@ -158,7 +158,7 @@ class Exports:
     def _ask(self, found: _Lanes, kind: str, what: SnapshotInput | AsOfInput, is_dry: bool) -> Plan:
         if is_dry:
             return found.plan
-        now_ms = self._log.clock.now_ms()
+        now_ms = self._stores.clock.now_ms()
         job_id = f"{now_ms:013d}-{self._stores.log_ids()[-12:]}"
         jobs.ask(self._stores.objects, job_id, kind, now_ms, what)
         for log_id in found.unsealed:
@@ -217,7 +217,7 @@ class Exports:
         features = features_of(tables[0], asked.names)
         events = sum(source.end_offset - source.first_offset for source in sources)
         ends = {(event.name, source.number): source.end_offset for source in sources}
-        now = as_of.now_ms if as_of is not None else self._log.clock.now_ms()
+        now = as_of.now_ms if as_of is not None else self._stores.clock.now_ms()
         begins = {source.number: source.first_offset for source in sources}
         plan = Plan("", segments, AsOf(now, ends), begins, estimate(events, size, len(features)))
         return _Lanes(event.name, tuple(sources), tables[0], plan, tuple(unsealed))
