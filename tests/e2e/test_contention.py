@@ -15,6 +15,7 @@ import pytest
 from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 
+pytestmark = pytest.mark.full  # `tests/chaos` has more of the same for every push: faults, kills, and other laws
 WRITERS = 16
 BATCHES, FULL_BATCHES = 80, 200  # of each writer
 RECORDS = 5

@@ -154,7 +154,11 @@ def test_a_quiet_stream_is_indexed_again_under_a_changed_configuration(server: D
     assert {one.run.plan for one in index.retired} == {before}
 
 
-@pytest.mark.parametrize("victim", ["indexer", "spark", "dispatcher"])
+# `test_merging.py` kills the indexer for every push; the crash of a job at each step is in `tests/unit/emr_jobs`.
+@pytest.mark.parametrize(
+    "victim",
+    [pytest.param("indexer", marks=pytest.mark.full), pytest.param("spark", marks=pytest.mark.full), "dispatcher"],
+)
 def test_whoever_is_killed_while_a_job_runs_everything_is_indexed_once(
     server: DevServer, http: httpx.Client, victim: str
 ) -> None:

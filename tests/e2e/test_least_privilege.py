@@ -213,6 +213,8 @@ def live(server: DevServer) -> None:
         )
         eventually(lambda: len(orders.pipeline.entries(orders.log_id)) == 1, "sealed entries are not trimmed")
         assert len(http.get("orders").json()) == 25
+        with stores_of(server.state) as stores:  # a purge that still runs would remove the orphan
+            eventually(lambda: logs[0] not in set(stores.wal.unpurged(stores.clock.now_ms())), "purge is not over")
         orphan = keys.merged_segment(logs[0], keys.segment(logs[0], 0, "n"), 0, "n")
         orders.pipeline.client("s3").put_object(Bucket=orders.pipeline.settings["HEADRACE_BUCKET"], Key=orphan)
         run_in_role(server, "indexer", "tests.e2e.late_indexer", orders.log_id, logs[0])

@@ -189,7 +189,7 @@ def test_a_slow_log_is_merged_and_answers_as_before(
     assert errors(server, tmp_path) == []
 
 
-# Merging and indexing share queue, jobs and their events, and `test_indexing.py` kills each of these for every push. The
+# Merging and indexing share queue, jobs and their events, and `test_indexing.py` kills the dispatcher for every push. The
 # steps in which they differ meet every crash in `tests/unit/indexer` and `tests/unit/emr_jobs`.
 @pytest.mark.parametrize(
     "victim",

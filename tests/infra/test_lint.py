@@ -30,7 +30,11 @@ def lint() -> Callable[..., list[Any]]:
     return lint
 
 
-@pytest.mark.parametrize("environment", ENVIRONMENTS)
+# The environments differ in numbers and alarms; production has every resource.
+@pytest.mark.parametrize(
+    "environment",
+    [name if name == PROD.name else pytest.param(name, marks=pytest.mark.full) for name in ENVIRONMENTS],
+)
 def test_no_environment_has_a_finding_that_is_not_acknowledged(
     environment: str, lint: Callable[..., list[Any]]
 ) -> None:

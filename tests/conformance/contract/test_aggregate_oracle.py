@@ -12,7 +12,7 @@ from tests.conformance.contract.stages import Stage
 from tests.oracle import catalogue
 from tests.oracle.aggregates import Request
 
-SEEDS = range(3)
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2))]
 REQUESTS_PER_SEED = 10
 
 
