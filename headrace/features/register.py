@@ -140,7 +140,7 @@ class Registrations(Log):
             return _enter(namespace, look, planned.registry, _removed_of(look, rows), answer, now_ms, ids)
 
         answer: Registered | DryRun = self._change(namespace, decide)
-        if isinstance(answer, Registered):
+        if isinstance(answer, Registered) and answer.version:  # else nothing was ever registered
             self.finish(namespace)
         return answer
 

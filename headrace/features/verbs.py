@@ -48,11 +48,12 @@ _LOOKS = 4
 
 
 class _Target(NamedTuple):
-    """A request for features, and where its row is."""
+    """A request for features, and where its row is, as `table` has it."""
 
     place: int
     request: GetRequest
     wanted: Wanted
+    table: Table
 
 
 class Features(Registrations):
@@ -85,7 +86,7 @@ class Features(Registrations):
         request = PushRequest(events, [_text_of(one) for one in events])
         try:
             ack = self._append(namespace, event, request, fresh=False)
-        except (WrongLane, EventNotFound, EventRefused):
+        except (WrongLane, EventNotFound, InvalidRequest):
             ack = self._append(namespace, event, request, fresh=True)  # other lanes or fields than this process knew
         view = self._views.get(namespace)  # nothing that can fail is done after the acknowledgement
         known = view.state.version if view is not None else 0
@@ -202,8 +203,8 @@ class Features(Registrations):
                 try:
                     target, number = self._place(namespace, event.name, place, request, fresh=bool(look))
                 except HeadraceError as refusal:
-                    if isinstance(refusal, EventNotFound | TableNotFound):
-                        continue  # a registration is under way: the registry is read again
+                    if isinstance(refusal, EventNotFound | TableNotFound) or not look:
+                        continue  # perhaps this process knows another table, or a registration is under way: see again
                     rows[place] = refusal
                     del left[place]
                 else:
@@ -218,10 +219,15 @@ class Features(Registrations):
                 ends[event_of, number] = tail.end
                 for target in targets:
                     one = states[target.wanted]
-                    if one is None:
-                        continue
+                    if one is None or one.table.key_types != target.table.key_types:
+                        continue  # the table is gone, or its key is another, and so is the name of the row
+                    try:
+                        error = self._check(tail, one.table, target.request)
+                    except FeatureNotFound:
+                        if stale and not look:
+                            continue  # this process may know an older table
+                        raise
                     del left[target.place]
-                    error = self._check(tail, one.table, target.request)
                     if error is not None:
                         rows[target.place] = error
                     else:
@@ -244,7 +250,7 @@ class Features(Registrations):
                 raise TableNotFound(request.table)
             entity = table.entity_for(request.key)
             if table.lanes == 1 or (found := lane_for(table.lane_value_for(request.key), table.lanes)) == number:
-                return _Target(place, request, Wanted(request.table, entity)), number
+                return _Target(place, request, Wanted(request.table, entity), table), number
             number = found
         raise RequestTimeout(f"table '{request.table}' is changed all the time")
 

@@ -230,3 +230,50 @@ def test_a_global_table_has_one_row(world: World) -> None:
     assert world.get("", "All") == {"c": 2, "s": 2.0}
     world.fold()
     assert world.get([], "All") == {"c": 2, "s": 2.0}
+
+
+def test_a_process_that_knows_an_older_key_reads_rows_of_the_new_one(world: World) -> None:
+    other = world.other()
+    world.push(tx(n=3))
+    assert world.get(by=other) == {"c": 1, "s": 1.0}
+    world.register(table(keys=["user", "n"]), force=True)
+    world.push(tx(n=3))
+    assert world.get("a|3", by=other) == {"c": 1, "s": 1.0}
+    with pytest.raises(KeyRefused):
+        world.get("a", by=other)
+
+
+def test_a_process_that_knows_an_older_type_of_a_key_reads_the_row_of_the_new_one() -> None:
+    world = World(event(fields={"user": "f64"}), table(c="count"))
+    other = world.other()
+    world.push({"user": 1.0})
+    assert world.get("1.0", by=other) == {"c": 1}
+    world.register(event(fields={"user": "str"}), force=True)
+    world.push({"user": "1.0"})
+    assert world.get("1.0", by=other) == {"c": 1}, "as a number its name would be that of 1"
+
+
+def test_a_stale_read_knows_features_that_were_registered_before(world: World) -> None:
+    other = world.other()
+    assert world.get(by=other, stale=True) == {}
+    world.register(table(c="count", new="count"), force=True)
+    assert world.get(by=other, stale=True, features=["new"]) == {}
+
+
+def test_an_event_with_fewer_lanes_after_a_reset_takes_batches_from_every_process() -> None:
+    world = World(event(lanes=4, lane_key="user"), table())
+    other = world.other()
+    users = [tx(user=f"u{number}") for number in range(12)]
+    with pytest.raises(InvalidRequest):
+        other.push(NS, "Tx", users)
+    world.api.reset(NS)
+    world.register(event(), table())
+    other.push(NS, "Tx", users)
+    assert world.get("u3", by=other) == {"c": 1, "s": 1.0}
+
+
+def test_an_empty_registration_is_no_change_also_where_nothing_is_registered() -> None:
+    world = World()
+    answer = world.register()
+    assert (answer.version, answer.added, answer.registry.nodes) == (0, [], ())
+    assert world.api.registry(NS).state.version == 0
