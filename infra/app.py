@@ -88,6 +88,7 @@ class HeadraceStack(Stack):
             "HEADRACE_API_KEYS_SECRET": data.api_keys.secret_arn,
             "HEADRACE_SIGNING_KEYS_SECRET": data.signing_keys.secret_arn,
             "HEADRACE_RELAY_QUEUE_URL": queues.relay.queue_url,
+            "HEADRACE_DELAY_QUEUE_URL": queues.delay.queue_url,
         }
         may_serve = api_statements(
             tables=tables,
@@ -96,6 +97,7 @@ class HeadraceStack(Stack):
             api_keys=data.api_keys,
             signing_keys=data.signing_keys,
             relay=queues.relay,
+            delay=queues.delay,
         )
         api = PythonFunction(
             self,

@@ -144,6 +144,13 @@ ACKNOWLEDGED = (
     *_objects("Sockets/Role", "a payload's key holds its slot and a nonce", permissions.SPILLED_OBJECTS),
     *_objects("Sockets/Role", "a definition's key holds its number and a nonce", permissions.DEFINITIONS),
     *_objects("Sockets/Role", "the key of what a state names holds a number and a nonce", *permissions.STATE_OBJECTS),
+    *(
+        finding
+        for role in ("Api/Role", "Streaming/Role", "Sockets/Role")
+        for finding in _objects(
+            role, "a job has a directory of its own, named when it is asked for", permissions.JOB_STATES
+        )
+    ),
     *_objects(
         "Sealer/Role", "it seals and purges any log, and reads what it needs for that", permissions.LOG_OBJECTS
     ),
@@ -185,6 +192,12 @@ ACKNOWLEDGED = (
     ),
     *_objects("Spark/Role", "a job reads the segments of any log", permissions.SEGMENTS),
     *_objects("Spark/Role", "a job reads the definitions of any log", permissions.DEFINITIONS),
+    *_objects(
+        "Spark/Role",
+        "an export reads the manifests of any lane, and labels",
+        permissions.MANIFESTS,
+        permissions.LABELS,
+    ),
     *_objects("Spark/Role", "a job writes the runs it was told to, and merges others", permissions.INDEX_RUNS),
     *_objects("Spark/Role", "a merged segment's key holds a time and a nonce", permissions.MERGED_SEGMENTS),
     *_objects("Spark/Role", "a job has a directory of its own, named when it is planned", permissions.JOBS),

@@ -44,6 +44,10 @@ INDEX_MANIFESTS = f"{LOG}/index/manifests/*"
 MERGED_SEGMENTS = f"{LOG}/segments/{'?' * 12}-m{'?' * 13}-*"
 # What jobs are told and what they answer.
 JOBS = "jobs/*"
+JOB_REQUESTS = f"jobs/{'?' * 26}/request.json.zst"
+JOB_STATES = f"jobs/{'?' * 26}/*.json.zst"
+# What training sets are made for; their owner writes them.
+LABELS = "labels/*"
 # What Lambda does, in the name of a function, on a queue that it polls for it.
 POLL = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
 
@@ -56,6 +60,7 @@ def api_statements(
     api_keys: secretsmanager.ISecret,
     signing_keys: secretsmanager.ISecret,
     relay: sqs.IQueue,
+    delay: sqs.IQueue,
 ) -> list[iam.PolicyStatement]:
     """Returns what the api may do: create, append to, read, close and delete logs. It never deletes or overwrites a
     sealed object.
@@ -82,6 +87,9 @@ def api_statements(
         _on_objects("SpillPayloads", bucket, ["PutObject"], SPILLED_OBJECTS),
         _on_objects("PutDefinitions", bucket, ["PutObject"], DEFINITIONS),
         _on_objects("PutStateObjects", bucket, ["PutObject"], *STATE_OBJECTS),
+        # Exports of feature tables, and what became of them.
+        _on_objects("AskForJobs", bucket, ["PutObject"], JOB_REQUESTS),
+        _on_objects("FollowJobs", bucket, ["GetObject"], JOB_STATES),
         _list_objects(bucket),
         *_use_key_through_tables(bucket, key),
         *_use_key_through_bucket(bucket, key),
@@ -91,6 +99,8 @@ def api_statements(
         _read_secret("ReadSigningKeys", signing_keys),
         # Followers that it wakes.
         _on_queue("RelayQueue", relay, ["SendMessage"]),
+        # Lanes that an export needs sealed.
+        _on_queue("DelayedQueue", delay, ["SendMessage"]),
     ]
 
 
@@ -274,9 +284,13 @@ def indexer_statements(
 
 
 def job_statements(*, bucket: s3.IBucket, key: kms.IKey | None) -> list[iam.PolicyStatement]:
-    """Returns what a job may do: read segments, write runs and merged segments. It publishes and deletes nothing."""
+    """Returns what a job may do: read segments and labels, write runs, merged segments and exports. It publishes and
+    deletes nothing.
+    """
     return [
         _on_objects("ReadLogs", bucket, ["GetObject"], SEGMENTS, DEFINITIONS, INDEX_RUNS),
+        # Of feature tables: what is sealed, and labels.
+        _on_objects("ReadForExports", bucket, ["GetObject"], MANIFESTS, LABELS),
         _on_objects("WriteRuns", bucket, ["PutObject"], INDEX_RUNS),
         _on_objects("WriteMerged", bucket, ["PutObject"], MERGED_SEGMENTS),
         _on_objects("AnswerIndexer", bucket, ["GetObject", "PutObject"], JOBS),

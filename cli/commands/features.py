@@ -16,15 +16,20 @@ from cli.options import example, json_bytes, json_option, print_json
 from cli.tables import Column, counted, print_table, print_tree
 from cli.terminal import print_document, say
 
-EVENTS = {
+COMMANDS = {
     "push": Lazy("cli.commands.features_push:push", "Push events, from standard input, files or --data."),
     "load": Lazy("cli.commands.features_push:load", "Push the events of files, and go on after an interruption."),
+    "training-set": Lazy(
+        "cli.commands.features_export:training_set", "Add features to labels, as of the time of each."
+    ),
+    "snapshot": Lazy("cli.commands.features_export:snapshot", "Write the rows of a table as Parquet."),
+    "job": Lazy("cli.commands.features_export:job", "Show what became of a training set or a snapshot."),
 }
 
 
 class FeaturesGroup(JoinedGroup):
     prefix = "features "
-    lazy = EVENTS
+    lazy = COMMANDS
 
 
 @click.group(cls=FeaturesGroup, epilog="`headrace features COMMAND --help` has examples.")

@@ -24,10 +24,11 @@ from functions.api.streams.system.emitter import Emitter, gauges, measure_memory
 from functions.api.streams.system.recorder import MeasuredLogs, Recorder
 from functions.api.topics.tally import Tally
 from functions.metrics import ApiMetric, Meter
-from functions.queue import LazyQueue, Queue, SqsQueue, visit_when_due
+from functions.queue import LazyQueue, Message, Queue, SqsQueue, visit_when_due
 from functions.subscribers import refusal
 from functions.wiring import Wiring, open_wiring
 from headrace.clock import Clock, SystemClock, within_deadline
+from headrace.features.exports import Exports
 from headrace.features.verbs import Features
 from headrace.index.fetching import RunCache
 from headrace.log.stores import Stores
@@ -67,6 +68,7 @@ class Context:
         topics: returns the verbs of topics and queues; like `logs`.
         routers: returns the verbs of routers; like `logs`.
         features: returns the verbs of feature tables; like `logs`.
+        exports: returns the verbs of their exports; like `logs`.
         count: returns how many there are of what a counter counts.
         stores: the stores; what requests use goes through the verbs, which count it.
         ring: tells the relay of a follower that is due. Never raises: the sweep visits it if the message is lost.
@@ -96,6 +98,7 @@ class Context:
     topics: Callable[[], Queues] = field(kw_only=True)
     routers: Callable[[], Routers] = field(kw_only=True)
     features: Callable[[], Features] = field(kw_only=True)
+    exports: Callable[[], Exports] = field(kw_only=True)
     count: Callable[[str], int] = field(kw_only=True)
     stores: Stores = field(kw_only=True)
     ring: Callable[[Follow], None] = field(kw_only=True)
@@ -186,9 +189,11 @@ def assemble(
     meter: Meter[ApiMetric] | None = None,
     signing: SigningKeyring | None = None,
     relay: Queue | None = None,
+    sealer: Queue | None = None,
 ) -> Context:
     """Creates a context on `stores`. Its requests to the object store are counted and timed. Without `signing`, the keys
-    that sign webhooks are those of the settings. Without `relay`, its queue, the relay does everything by its sweep.
+    that sign webhooks are those of the settings. Without `relay`, its queue, the relay does everything by its sweep;
+    without `sealer`, its queue, nothing is sealed before its time.
     """
     settings, clock = stores.settings, stores.clock
     is_server = not on_lambda()
@@ -215,6 +220,15 @@ def assemble(
         except Exception:  # noqa: BLE001 - the row says when the relay must visit it, and the sweep will see that
             _log.warning("relay was not told: follower=%s due_ms=%s", follow.key, follow.due_ms, exc_info=True)
 
+    def seal(log_id: str) -> None:
+        if sealer is None:
+            return
+        try:
+            sealer.send([Message("seal", log_id, force=True)], clock.now_ms())
+        except Exception:  # noqa: BLE001 - it is sealed by its age
+            _log.warning("sealer was not told: log_id=%s", log_id, exc_info=True)
+
+    features = _lazy(measured, lambda: Features(measured, may_reset=settings.allow_reset))
     traffic = Traffic()
     metrics = Emitter(
         recorder,
@@ -236,7 +250,8 @@ def assemble(
         ),
         topics=topics,
         routers=_routers_maker(measured, topics),
-        features=_lazy(measured, lambda: Features(measured, may_reset=settings.allow_reset)),
+        features=features,
+        exports=_lazy(measured, lambda: Exports(features(), seal)),
         count=partial(_count, measured),
         stores=stores,
         ring=ring,
@@ -341,8 +356,12 @@ def open_context() -> Context:
         s3_read_timeout_s=OBJECT_STORE_TIMEOUT_S,
         fast=True,
     )
-    relay = LazyQueue(lambda: SqsQueue(wiring.client("sqs", read_timeout_s=1.0), wiring.settings.relay_queue_url))
-    return assemble(wiring.stores, _access(wiring), wiring.meter, wiring.signing(), relay)
+
+    def queue(url: str) -> Queue:
+        return LazyQueue(lambda: SqsQueue(wiring.client("sqs", read_timeout_s=1.0), url))
+
+    relay, sealer = queue(wiring.settings.relay_queue_url), queue(wiring.settings.delay_queue_url)
+    return assemble(wiring.stores, _access(wiring), wiring.meter, wiring.signing(), relay, sealer)
 
 
 def _access(wiring: Wiring[ApiMetric]) -> Access:

@@ -117,6 +117,15 @@ class FeatureNotFound(NotFound):
         super().__init__(f"table '{table}' has no such feature: {', '.join(features)[:_MAX_REASON_CHARS]}")
 
 
+class JobNotFound(NotFound):
+    """No export of the namespace has this id, or it is forgotten."""
+
+    code = "job_not_found"
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"no job has this id: {job_id[:64]}")
+
+
 class Behind(Overloaded):
     """So many events are not folded yet that a read would take too long. Nothing is lost: repeat later."""
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from headrace import jobs
-from headrace.errors import InvalidRequest, NotFound
-from headrace.features.errors import TableNotFound
+from headrace.errors import InvalidRequest
+from headrace.features.errors import JobNotFound, TableNotFound
 from headrace.features.events import Pipelines
 from headrace.features.jobs import (
     ASOF,
@@ -32,21 +32,12 @@ from headrace.features.jobs import (
 from headrace.features.pipeline.compiled import PipelineDocument
 from headrace.features.pipeline.tables import Table
 from headrace.features.register import Registrations
-from headrace.features.rows import AsOf
+from headrace.features.rows import AsOf, lane_text
 from headrace.features.values import lane
 from headrace.jobs import Status
 from headrace.objects import keys, packed
 
 MAX_OBJECTS = 1_000  # of labels
-
-
-class JobNotFound(NotFound):
-    """No export of the namespace has this id, or it is forgotten."""
-
-    code = "job_not_found"
-
-    def __init__(self, job_id: str) -> None:
-        super().__init__(f"no job has this id: {job_id[:64]}")
 
 
 class Request(NamedTuple):
@@ -70,13 +61,13 @@ class Plan(NamedTuple):
         job_id: the job; empty if it was not asked for.
         segments: number of the segments that it reads, those that must be sealed first not counted.
         as_of: the events that it has, and the time for which it reads a snapshot.
-        begins: the offset of the first event of each lane, by its number.
+        first_offsets: of the first event of each lane, by the lane as the header has it; what is older is gone.
     """
 
     job_id: str
     segments: int
     as_of: AsOf
-    begins: dict[int, int]
+    first_offsets: dict[str, int]
     estimate: Estimate
 
 
@@ -218,8 +209,8 @@ class Exports:
         events = sum(source.end_offset - source.first_offset for source in sources)
         ends = {(event.name, source.number): source.end_offset for source in sources}
         now = as_of.now_ms if as_of is not None else self._stores.clock.now_ms()
-        begins = {source.number: source.first_offset for source in sources}
-        plan = Plan("", segments, AsOf(now, ends), begins, estimate(events, size, len(features)))
+        firsts = {lane_text(event.name, source.number): source.first_offset for source in sources}
+        plan = Plan("", segments, AsOf(now, ends), firsts, estimate(events, size, len(features)))
         return _Lanes(event.name, tuple(sources), tables[0], plan, tuple(unsealed))
 
 

@@ -104,13 +104,16 @@ _LANE = re.compile(r"([A-Za-z_]\w{0,127})(?:\.(\d{1,2}))?=(\d{1,19})", re.ASCII)
 _MAX_LANES = 10_000
 
 
+def lane_text(event: str, lane: int) -> str:
+    """Returns a lane as it is in that text."""
+    return f"{event}.{lane}" if lane else event
+
+
 def write_as_of(as_of: AsOf) -> str:
     """Returns the text, such as `1700000000000;Tx=42;Login.3=7`: the time, then each lane with its offset. Lane 0 is
     written without its number.
     """
-    lanes = [
-        f"{event}.{lane}={offset}" if lane else f"{event}={offset}" for (event, lane), offset in as_of.lanes.items()
-    ]
+    lanes = [f"{lane_text(event, lane)}={offset}" for (event, lane), offset in as_of.lanes.items()]
     return ";".join([str(as_of.now_ms), *lanes])
 
 

@@ -12,7 +12,18 @@ import msgspec
 
 from tests.cli.fake_topics import Fault
 
-_CALL = re.compile(r"(?:/features/([^/]+))?/(register|registry|get|push/(\w+)/batch)")
+_CALL = re.compile(r"(?:/features/([^/]+))?/(register|registry|get|push/(\w+)/batch|snapshot|training-set|jobs/.+)")
+
+
+PLAN = {
+    "as_of": "5;Txn=42;Txn.1=7",
+    "first_offsets": {"Txn": 0, "Txn.1": 3},
+    "segments": 2,
+    "events": 46,
+    "bytes": 5_000,
+    "estimate": {"seconds": 90, "usd": 0.0089},
+}
+ASKED = {"job_id": "1700000000000-0123456789ab", **PLAN}
 
 
 @dataclass
@@ -22,6 +33,8 @@ class FakeFeatures:
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     events: list[bytes] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    """What is shown of the one job, one after the other; the last one again and again."""
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     diff: dict[str, Any] = field(default_factory=lambda: {"additive": [], "destructive": [], "already_present": []})
     requests: list[httpx.Request] = field(default_factory=list)
@@ -45,11 +58,15 @@ class FakeFeatures:
             tables = {name: {"generation": "1"} for name, node in known.items() if node.get("output_kind") == "table"}
             nodes = list(known.values())
             return httpx.Response(200, json={"version": self.version, "nodes": nodes, "tables": tables})
+        if call.startswith("jobs/"):
+            return httpx.Response(200, json=self.jobs.pop(0) if len(self.jobs) > 1 else self.jobs[0])
         fault = self.faults.pop(0) if self.faults else None
 
         def serve() -> httpx.Response:
             if call == "register":
                 return self.register(known, request)
+            if call in ("snapshot", "training-set"):
+                return httpx.Response(200, json=PLAN if json.loads(request.content).get("dry_run") else ASKED)
             return self.get(request) if call == "get" else self.push(event, request)
 
         return fault(request, serve) if fault else serve()

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from functions.fold_queue import Fold, SqsFoldQueue
@@ -319,6 +321,13 @@ def live_with_features(server: DevServer) -> None:
         answers = ask("/batch_get", requests=[{"table": "U", "key": user} for user in "abc"])
         assert [one["c"] for one in answers["results"]] == [1, 1, 1]
         assert ask("/get", table="U", key="a")["c"] == 1
+        labels = pa.table({"user": ["a", "z"], "event_timestamp": [stores.clock.now_ms()] * 2})
+        stores.objects.put("labels/default/l.parquet", parquet(labels))
+        job = f"/jobs/{ask('/training-set', table='U', labels='labels/default/')['job_id']}"
+        eventually(lambda: http.get(job).json()["state"] in ("succeeded", "failed"), "the training set is not made")
+        (made,) = http.get(job).json()["result"]["objects"]
+        key = made.removeprefix(f"s3://{stores.settings.bucket}/")
+        assert pq.read_table(pa.BufferReader(stores.objects.get(key)))["c"].to_pylist() == [1, None]
         run_in_role(server, "folder", "tests.e2e.late_folder", "drop", log_id)
         run_in_role(server, "", "tests.e2e.late_folder", "open")
         eventually(lambda: stores.catalog.get(FEATURES, "default/Left"), "nobody ends the registration")
@@ -334,6 +343,12 @@ def live_with_features(server: DevServer) -> None:
         eventually(lambda: folded() == 3, "rows are not computed again")
         ask("/reset")
         eventually(lambda: rows.mark(log_id) is None, "the rows of a lane that is over stay")
+
+
+def parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    return bytes(sink.getvalue())
 
 
 def is_sealed(stores: Stores, log: str) -> bool:

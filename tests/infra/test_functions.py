@@ -26,12 +26,14 @@ OWN = {
         "HEADRACE_BASE_URL": "DoorApi",
         "HEADRACE_SIGNING_KEYS_SECRET": "SigningKeySecret",
         "HEADRACE_RELAY_QUEUE_URL": "QueuesRelay",
+        "HEADRACE_DELAY_QUEUE_URL": "QueuesDelayE",
     },
     "streaming": {
         "HEADRACE_API_KEYS_SECRET": "AdminKeySecret",
         "HEADRACE_BASE_URL": "DoorApi",
         "HEADRACE_SIGNING_KEYS_SECRET": "SigningKeySecret",
         "HEADRACE_RELAY_QUEUE_URL": "QueuesRelay",
+        "HEADRACE_DELAY_QUEUE_URL": "QueuesDelayE",
     },
     "relay": {
         "HEADRACE_API_KEYS_SECRET": "AdminKeySecret",

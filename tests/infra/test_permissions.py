@@ -46,8 +46,11 @@ def test_the_streaming_door_may_do_what_the_other_one_may(resources: Resources) 
 
 def test_the_api_reads_logs_spills_payloads_and_deletes_no_object(resources: Resources) -> None:
     assert _by_pattern(resources.allowed("api", "s3")) == {
-        "s3:GetObject": {"L/*"},
-        "s3:PutObject": {"L/wal/*", "L/registry/*", "L/dead/*", "L/snapshots/*"},
+        "s3:GetObject": {"L/*", f"jobs/{'?' * 26}/*.json.zst"},
+        "s3:PutObject": {
+            *("L/wal/*", "L/registry/*", "L/dead/*", "L/snapshots/*"),
+            f"jobs/{'?' * 26}/request.json.zst",
+        },
         "s3:ListBucket": {""},
     }
 
@@ -77,17 +80,23 @@ def test_the_keys_of_objects_fall_under_the_patterns_that_are_meant(resources: R
         "definitions": (keys.definition(log, 1, "n"),),
         "runs": (keys.run_descriptor(log, run), keys.run_part(log, run, "kw", 0, "n")),
         "index manifests": (keys.index_manifest(log, 1),),
-        "jobs": (keys.job_input("j"), keys.job_result("j")),
+        "jobs": (keys.job_input(run), keys.job_result(run), f"{keys.job_folder(run)}rows/0.parquet"),
+        "requests": (keys.job_request(run),),
     }
-    assert _kinds(resources.allowed("api", "s3")["s3:PutObject"], written) == {"payloads", "definitions"}
+    assert _kinds(resources.allowed("api", "s3")["s3:PutObject"], written) == {
+        *("payloads", "definitions", "requests")
+    }
     assert _kinds(resources.allowed("sealer", "s3")["s3:PutObject"], written) == {
         *("segments", "merged segments", "manifests", "marks")
     }
-    assert _kinds(resources.allowed("sealer", "s3")["s3:DeleteObject"], written) == written.keys() - {"marks", "jobs"}
+    assert _kinds(resources.allowed("sealer", "s3")["s3:DeleteObject"], written) == written.keys() - {
+        *("marks", "jobs", "requests")
+    }
     assert _kinds(resources.allowed("indexer", "s3")["s3:PutObject"], written) == {
         "index manifests",
         "manifests",
         "jobs",
+        "requests",
     }
     assert _kinds(resources.allowed("indexer", "s3")["s3:DeleteObject"], written) == {
         *("runs", "index manifests", "merged segments")
@@ -96,6 +105,7 @@ def test_the_keys_of_objects_fall_under_the_patterns_that_are_meant(resources: R
         "runs",
         "merged segments",
         "jobs",
+        "requests",
     }
 
 
@@ -204,7 +214,7 @@ def test_a_job_reads_segments_writes_runs_and_can_publish_or_delete_nothing(reso
     assert {action for action in allowed if not action.startswith("s3:")} == {"kms:Decrypt", "kms:GenerateDataKey"}
     of_data = {action: {one for one in on if "DataBucket" in one} for action, on in allowed.items()}
     assert _by_pattern({action: on for action, on in of_data.items() if action.startswith("s3:")}) == {
-        "s3:GetObject": {"L/segments/*", "L/registry/*", "L/index/runs/*", "jobs/*"},
+        "s3:GetObject": {"L/segments/*", "L/registry/*", "L/index/runs/*", "L/manifests/*", "labels/*", "jobs/*"},
         "s3:PutObject": {"L/index/runs/*", MERGED, "jobs/*"},
         "s3:ListBucket": {""},
     }
@@ -245,7 +255,7 @@ def test_only_the_api_reads_the_keys_and_each_worker_its_own_queue(resources: Re
         }
 
     assert set(resources.allowed("api", "sqs")) == {"sqs:SendMessage"}
-    assert queues("api", "SendMessage") == {"Relay"}
+    assert queues("api", "SendMessage") == {"Relay", "Delay"}
     assert queues("sealer", "SendMessage") == {"Delay", "StreamDeadLetters"}
     assert queues("folder", "SendMessage") == {"Fold"}
     assert queues("relay", "SendMessage") == {"Relay", "RelayStreamDeadLetters", "Fold"}

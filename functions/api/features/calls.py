@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
+import msgspec
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,6 +36,7 @@ from headrace.features.errors import (
     Stopped,
     Unfolded,
 )
+from headrace.features.pipeline.text import show
 from headrace.features.values import DEFAULT_NAMESPACE, check_namespace, event_name
 from headrace.features.verbs import Features
 
@@ -164,7 +166,11 @@ FEATURES = FeatureSurface(
     errors=ERRORS,
     codes=CODES,
     shape=shape,
-    roots=("/register", "/registry", "/push", "/get", "/batch_get", "/ping", "/reset", "/ready", PREFIX),
+    roots=(
+        *("/register", "/registry", "/push", "/get", "/batch_get", "/ping", "/reset", "/ready"),
+        *("/snapshot", "/training-set", "/jobs"),
+        PREFIX,
+    ),
     open_paths=frozenset({"/ready"}),
     compresses=True,
 )
@@ -242,3 +248,13 @@ def parse(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError as exc:
         raise CodedRefusal("invalid_json_body", f"the body is not JSON: {exc}") from exc
+
+
+def convert(body: Any, kind: type[T]) -> T:
+    """Returns a parsed JSON body as a value of a type. Raises InvalidRequest if it is none."""
+    if not isinstance(body, dict):
+        raise InvalidRequest(f"the body must be an object, not {show(body)}")
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as exc:
+        raise InvalidRequest(f"the body is not valid: {exc}") from exc

@@ -8,11 +8,11 @@ import msgspec
 from starlette.responses import Response
 
 from functions.access import Scope
-from functions.api.features.calls import AS_OF, Call, KeyNotFound, NameNotFound, parse
+from functions.api.features.calls import AS_OF, Call, KeyNotFound, NameNotFound, convert, parse
 from functions.metrics import ApiMetric
-from headrace.errors import HeadraceError, InvalidRequest, PayloadTooLarge
+from headrace.errors import HeadraceError, PayloadTooLarge
 from headrace.features.documents import Answers
-from headrace.features.pipeline.text import MAX_NAME_CHARS, show
+from headrace.features.pipeline.text import MAX_NAME_CHARS
 from headrace.features.rows import write_as_of
 from headrace.features.values import MAX_READ, GetRequest
 
@@ -88,7 +88,7 @@ async def _reply(call: Call, document: Any, answers: Answers) -> Response:
 
 
 def _get(call: Call, data: bytes) -> Answers:
-    body = _convert(parse(data), GetBody)
+    body = convert(parse(data), GetBody)
     return _find(call, [_request_of(body)], stale=body.consistency == "stale")
 
 
@@ -97,17 +97,8 @@ def _batch_get(call: Call, data: bytes) -> Answers:
     entries = body.get("requests") if isinstance(body, dict) else None
     if isinstance(entries, list) and len(entries) > MAX_READ:
         raise PayloadTooLarge(f"too many entities in one request: limit={MAX_READ} received={len(entries)}")
-    batch = _convert(body, BatchBody)
+    batch = convert(body, BatchBody)
     return _find(call, [_request_of(entry) for entry in batch.requests], stale=batch.consistency == "stale")
-
-
-def _convert(body: Any, kind: Any) -> Any:
-    if not isinstance(body, dict):
-        raise InvalidRequest(f"the body must be an object, not {show(body)}")
-    try:
-        return msgspec.convert(body, kind)
-    except msgspec.ValidationError as exc:
-        raise InvalidRequest(f"the body is not valid: {exc}") from exc
 
 
 def _request_of(entry: EntryBody) -> GetRequest:

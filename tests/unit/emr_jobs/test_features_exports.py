@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from pyspark.sql import SparkSession
 from emr_jobs import asof, events, exports, states
 from emr_jobs.events import Grouping, Lane, Row
 from headrace.errors import InvalidRequest, StoreTimeout
-from headrace.features.errors import FeatureNotFound, TableNotFound
-from headrace.features.exports import JobNotFound, Request
+from headrace.features.errors import FeatureNotFound, JobNotFound, TableNotFound
+from headrace.features.exports import Request
 from headrace.features.jobs import SnapshotInput
 from headrace.features.rows import parse_as_of
 from headrace.jobs import load_request
@@ -378,3 +379,46 @@ def test_a_hot_key_with_labels_takes_the_memory_of_its_state_alone(tmp_path: Pat
         seen += 1
     assert seen == 10_000
     assert most <= 3
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_ten_thousand_labels_over_a_million_events(spark: SparkSession, tmp_path: Path) -> None:
+    """Recorded live, with one hot key: minutes of work. What it takes is in docs/benchmarks.md."""
+    node = table(
+        c="count",
+        s=("sum", {"field": "amount", "window": "1h"}),
+        m=("max", {"field": "n", "window": "24h"}),
+        u=("n_unique", {"field": "n"}),
+        q=("quantile", {"field": "amount", "q": 0.9, "window": "1h"}),
+        e=("ewma", {"field": "amount", "half_life": "10m"}),
+        top=("top_k", {"field": "n", "k": 3}),
+        last=("last_n", {"field": "amount", "n": 4}),
+    )
+    shop, rng, answers = Shop(tmp_path, event(), node, spark=spark), random.Random(3), []
+    for number in range(1_000):
+        shop.world.clock.advance(rng.choice([0.001, 1, 60]))
+        users = ["hot" if rng.random() < 0.3 else f"u{rng.randrange(20_000)}" for _ in range(1_000)]
+        shop.world.api.push_all(NS, "Tx", [tx(one, rng.uniform(0, 500), rng.randrange(2_000)) for one in users])
+        shop.world.fold()
+        answers += shop.ask(*([one] for one in ["hot", "nobody", *rng.sample(users, 8)]))
+        if number % 100 == 99:  # as the sealer would have
+            shop.exports.snapshot(Request(NS, "U"))
+            shop.seal()
+    texts = [answer.text if number % 2 else None for number, answer in enumerate(answers)]
+    columns = {"user": [key_of(one) for one in answers], "event_timestamp": [one.now_ms for one in answers]}
+    shop.put_labels({**columns, "as_of": texts})
+    names = ["c", "s", "m", "u", "q", "e", "top", "last"]
+    began = time.perf_counter()
+    result, rows = shop.training_set()
+    print(f"training set: {time.perf_counter() - began:.1f} s")
+    assert (result.rows, result.counted[0].events) == (10_000, 1_000_000)
+    assert features_in(rows, names) == expected(answers, names)
+    began = time.perf_counter()
+    result, rows = shop.snapshot()
+    print(f"snapshot: {time.perf_counter() - began:.1f} s")
+    found = dict(zip(rows["user"].to_pylist(), features_in(rows, names), strict=True))
+    users = sorted(found)
+    for start in range(0, len(users), 1_000):
+        for answer in shop.ask(*([one] for one in users[start : start + 1_000])):
+            assert found[key_of(answer)] == answer.row

@@ -34,6 +34,7 @@ ROUTES: list[tuple[str, str, Any, set[str]]] = [
     ("POST", "/batch_get", {"requests": [GET]}, {"r", "rw", "ar"}),
     ("GET", "/get/U/a", None, {"r", "rw", "ar"}),
     ("GET", "/get/c/a", None, {"r", "rw", "ar"}),
+    ("POST", "/snapshot", {"table": "U"}, {"ar"}),
     ("GET", "/metrics", None, {"r", "rw", "ar"}),
 ]
 

@@ -44,6 +44,11 @@ BODIES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"table": "text", "key": "key", "features": "names", "consistency": "consistency"},
     ),
     "/batch_get": ({"requests": []}, {"requests": "entries", "consistency": "consistency"}),
+    "/snapshot": ({"table": "U"}, {"table": "text", "features": "names", "backfill": "switch", "dry_run": "switch"}),
+    "/training-set": (
+        {"table": "U", "labels": "labels/default/"},
+        {"table": "text", "labels": "text", "features": "names", "backfill": "switch", "dry_run": "switch"},
+    ),
     "/register": ({"nodes": []}, {"nodes": "nodes", "force": "switch", "dry_run": "switch"}),
 }
 ROUTES = st.sampled_from(sorted(BODIES))
