@@ -17,9 +17,10 @@ CONTRACT = "tests/conformance/contract/"
 CONFIGURATION = re.compile(r"\[(one-process|three-processes|cold)\b")
 ALONE = ("test_backpressure.py", "test_scopes.py")  # of the contract, each with a server of its own
 FOLDERS = (
-    *("tests/clients/", "tests/conformance/topics/", "tests/deployed/", "tests/infra/", "tests/observability/"),
-    "tests/unit/emr_jobs/",
+    *("tests/clients/", "tests/conformance/features/", "tests/conformance/topics/", "tests/deployed/"),
+    *("tests/infra/", "tests/observability/", "tests/unit/emr_jobs/"),
 )
+SHARING = {"tests/conformance/features/": "tests/conformance/topics/"}  # their servers are those of another folder
 LONGEST_FIRST = (
     "contract: stages",
     "contract: three-processes",
@@ -55,7 +56,8 @@ def group_of(nodeid: str) -> str:
     if path.startswith(CONTRACT) and not path.endswith(ALONE):
         configuration = CONFIGURATION.search(nodeid)
         return f"contract: {configuration[1] if configuration else 'stages'}"
-    return next((folder for folder in FOLDERS if path.startswith(folder)), path)
+    folder = next((folder for folder in FOLDERS if path.startswith(folder)), path)
+    return SHARING.get(folder, folder)
 
 
 class ByGroup(LoadScopeScheduling):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.conformance.conftest import connections
 from tests.conformance.topics.client import Server
-from tests.conformance.topics.conftest import connections
 from tests.conformance.topics.events import data_of, watching
 
 

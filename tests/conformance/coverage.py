@@ -1,9 +1,9 @@
 """Every normative sentence of the contracts has black-box tests that pass.
 
-`coverage.csv` (of streams) and `topics/coverage.csv` have a row for each: `source` (`http` or `schemas`, or what else
-demands it), `section`, `lines` of the contract's text, the sentence in short, its tests (`file.py::test`, several with a
-space between), a note where a decision explains what is tested. A row without tests has a note that begins with `excused: `
-and says why.
+`coverage.csv` (of streams), `topics/coverage.csv` and `features/coverage.csv` have a row for each: `source` (`http`,
+`schemas` or `register`, or what else demands it), `section`, `lines` of the contract's text, the sentence in short, its
+tests (`file.py::test`, several with a space between), a note where a decision explains what is tested. A row without tests
+has a note that begins with `excused: ` and says why.
 
 A row passes if all its tests passed, each in every configuration that was asked. A session fails when one of a row's tests
 did not pass; and also when one was not run, if the session was asked for the whole contract.
@@ -22,7 +22,12 @@ import pytest
 CONTRACT = Path(__file__).parent / "contract"
 TABLE = Path(__file__).parent / "coverage.csv"
 TOPICS = Path(__file__).parent / "topics"
-TABLES = {CONTRACT: TABLE, TOPICS: TOPICS / "coverage.csv"}  # the tables of the folders that have one
+FEATURES = Path(__file__).parent / "features"
+TABLES = {  # of the folders that have one
+    CONTRACT: TABLE,
+    TOPICS: TOPICS / "coverage.csv",
+    FEATURES: FEATURES / "coverage.csv",
+}
 NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise", "collectonly")
 NAME = "coverage of the contract"
 EXCUSE = "excused: "

@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.coverage import EXCUSE, NAME, TABLES, TOPICS, Row, read_rows, verdict
+from tests.conformance.coverage import EXCUSE, FEATURES, NAME, TABLES, TOPICS, Row, read_rows, verdict
 
-SOURCES = {"http", "schemas", "digest", "peer bugs", "issue"}
+SOURCES = {"http", "schemas", "register", "digest", "peer bugs", "issue"}
 
 
 FOLDERS = pytest.mark.parametrize("folder", TABLES, ids=lambda folder: folder.name)
-LAST_LINE = 1281  # of the contract of topics
 
 
 @cache
@@ -47,12 +46,14 @@ def test_table_and_folder_name_the_same_tests(folder: Path) -> None:
     assert contract_tests(folder) == {name for row in read_rows(TABLES[folder]) for name in row.tests}
 
 
-def test_no_line_of_the_contract_of_topics_is_left_out() -> None:
+@pytest.mark.parametrize(("folder", "source", "last"), [(TOPICS, "http", 1281), (FEATURES, "register", 72)])
+def test_no_line_of_the_contract_is_left_out(folder: Path, source: str, last: int) -> None:
     covered: set[int] = set()
-    for row in read_rows(TABLES[TOPICS]):
-        first, _, last = row.lines.partition("-")
-        covered.update(range(int(first), int(last or first) + 1))
-    assert set(range(1, LAST_LINE + 1)) == covered
+    for row in read_rows(TABLES[folder]):
+        if row.source == source:
+            first, _, end = row.lines.partition("-")
+            covered.update(range(int(first), int(end or first) + 1))
+    assert set(range(1, last + 1)) == covered
 
 
 @pytest.mark.parametrize(

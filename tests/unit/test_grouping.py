@@ -28,6 +28,8 @@ def test_every_named_group_exists() -> None:
         ("tests/conformance/contract/test_search.py::test_x", "contract: stages"),
         ("tests/conformance/contract/test_scopes.py::test_x[a]", "tests/conformance/contract/test_scopes.py"),
         ("tests/infra/test_x.py::test_x", "tests/infra/"),
+        ("tests/conformance/topics/test_x.py::test_x[cold]", "tests/conformance/topics/"),
+        ("tests/conformance/features/test_x.py::test_x[cold]", "tests/conformance/topics/"),
         ("tests/unit/log/test_x.py::test_x[a::b]", "tests/unit/log/test_x.py"),
     ],
 )

@@ -1,5 +1,5 @@
-"""The ways to run the server: the contract of topics holds in each of them. Each push asks the first, `--full` all; of the
-streaming door, what stays open.
+"""The ways to run the server: the contracts of topics and of feature tables hold in each of them. Each push asks the first,
+`--full` all; of the streaming door, what stays open.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ LIMITS = {
     "max_total_bytes": 16 * 1024 * 1024,
 }
 GUARDED = {
+    "HEADRACE_ALLOW_RESET": "0",  # as in a deployment
     "HEADRACE_API_KEYS": ",".join(f"{name}:{scopes}".rstrip(":") for name, scopes in KEYS.items()),
     **{f"HEADRACE_{name.upper()}": str(most) for name, most in LIMITS.items()},
 }

@@ -1,0 +1,42 @@
+"""Servers in this process, on stores in memory: what a push asks, since a request takes a millisecond there."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Mapping
+
+import httpx
+
+from functions.access import parse
+from functions.api.context import assemble
+from headrace.memory import memory_stores
+from headrace.settings import Settings
+from tests.conformance.topics.client import Server
+from tests.unit.api import asgi
+
+URL = "http://localhost"
+
+
+class InTurn(httpx.BaseTransport):
+    """Sends each request to the next of several applications, as a load balancer sends them to processes."""
+
+    def __init__(self, environment: Mapping[str, str], processes: int) -> None:
+        """Creates applications that share their stores, and nothing else, with the settings of an environment."""
+        settings = Settings.from_environment(environment)
+        stores, access = memory_stores(settings), parse(settings.api_keys, "*")
+        servers = [asgi.Server(settings=settings, parts=assemble(stores, access)) for _ in range(processes)]
+        self._servers = itertools.cycle(servers)
+        self._lock = threading.Lock()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        with self._lock:
+            server = next(self._servers)
+        headers = {name.decode("latin-1"): value for name, value in request.headers.raw}
+        answer = server(request.method, request.url.raw_path, headers, request.read())
+        return httpx.Response(answer.status, headers=answer.headers, content=answer.body)
+
+
+def serving(environment: Mapping[str, str], processes: int, key: str | None = None) -> Server:
+    """Returns processes with these settings, asked with a key."""
+    return Server(URL, httpx.Client(transport=InTurn(environment, processes)), key)
