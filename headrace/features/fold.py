@@ -70,7 +70,7 @@ class _Kept(NamedTuple):
 
 
 class _Overtaken(Exception):
-    """Another folder has written a row, or the mark."""
+    """Another folder has written a row, or the mark; or the lane was made anew."""
 
 
 class Folder:
@@ -192,6 +192,7 @@ class _Run:
         """Folds the next events, and writes the mark. Returns the lane as it was when they were read, and its end."""
         page = self._log.records(self._which, self.mark.folded, max_records=_EVENTS, max_bytes=_BYTES)
         head, records = page.head, page.records
+        self._check_lane(head)
         pipelines = self._log.pipelines_of(head, self.mark.folded)
         living = {generation_of(one, head.config, head.state): one for one in pipelines.last.tables.values()}
         self._note_generations(tuple(living))
@@ -215,6 +216,11 @@ class _Run:
                 self.mark = replace(self.mark, before=before.recent, recent=before.folded, recent_ms=now_ms)
         self._commit()
         return head, page.end
+
+    def _check_lane(self, head: Head) -> None:
+        """Raises _Overtaken if the mark is not about this log's offsets: the name has another log, or it was recovered."""
+        if (head.log_id, head.incarnation) != (self.mark.log_id, self.mark.incarnation):
+            raise _Overtaken
 
     def _note_generations(self, living: tuple[str, ...]) -> None:
         """Notes which generations are folded from now on, and which go: before their first rows, so that no row is left
@@ -297,7 +303,7 @@ class _Run:
         def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
             (look,) = looks
             assert look is not None, "it was found"
-            if look.state.floor >= floor:
+            if look.state.floor >= floor or look.log_id != self.mark.log_id:
                 return Decision((None,))
             return Decision((None,), (Draft(look.log_id, "retain", replace(look.state, floor=floor)),))
 

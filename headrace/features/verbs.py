@@ -184,31 +184,40 @@ class Features(Registrations):
         *,
         stale: bool,
     ) -> tuple[dict[int, Found], dict[tuple[str, int], int]]:
-        """Finds the rows of requests; errors of single ones go to `rows`."""
-        left = dict(enumerate(requests))
-        found: dict[int, Found] = {}
-        ends: dict[tuple[str, int], int] = {}
+        """Finds the rows of requests; errors of single ones go to `rows`. If one of them is not found, all are looked for
+        again, so that those of one lane have the same events.
+        """
+        refused: dict[int, HeadraceError] = {}
         for look in range(_LOOKS):
+            left = {place: request for place, request in enumerate(requests) if place not in refused}
+            found: dict[int, Found] = {}
+            ends: dict[tuple[str, int], int] = {}
             view = self.known(namespace) if not look else self.registry(namespace)
             names = {request.table for request in left.values() if view.has_table(request.table)}
             events = {name: view.root_of(name) for name in names}
             by_lane: dict[tuple[str, int], list[_Target]] = {}
+            is_missing = False
             for place, request in list(left.items()):
                 event = events.get(request.table)
+                if event is None and not look:
+                    is_missing = True
+                    continue
                 if event is None:
-                    if look:
-                        rows[place] = TableNotFound(request.table)
-                        del left[place]
+                    refused[place] = TableNotFound(request.table)
+                    del left[place]
                     continue
                 try:
                     target, number = self._place(namespace, event.name, place, request, fresh=bool(look))
                 except HeadraceError as refusal:
                     if isinstance(refusal, EventNotFound | TableNotFound) or not look:
-                        continue  # perhaps this process knows another table, or a registration is under way: see again
-                    rows[place] = refusal
+                        is_missing = True  # perhaps this process knows another table, or a registration is under way
+                        continue
+                    refused[place] = refusal
                     del left[place]
                 else:
                     by_lane.setdefault((event.name, number), []).append(target)
+            if is_missing and look < _LOOKS - 1:
+                continue
             for (event_of, number), targets in by_lane.items():
                 which = lane(namespace, event_of, number)
                 wanted = list(dict.fromkeys(target.wanted for target in targets))
@@ -229,13 +238,15 @@ class Features(Registrations):
                         raise
                     del left[target.place]
                     if error is not None:
-                        rows[target.place] = error
+                        refused[target.place] = error
                     else:
                         found[target.place] = one
             if not left:
-                return found, ends
+                break
         for place, request in left.items():
             rows[place] = RequestTimeout(f"table '{request.table}' is changed all the time")
+        for place, error in refused.items():
+            rows[place] = error
         return found, ends
 
     def _place(

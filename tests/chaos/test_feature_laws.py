@@ -24,7 +24,7 @@ def shape(since: int, version: int, fields: dict[str, str], field: str) -> Shape
     node = Node(
         str(version), ({"op": "group_by", "keys": ["user"], "agg": agg},), ("user",), dict.fromkeys(agg, version)
     )
-    return Shape(since, version, fields, frozenset(), None, {"U": node})
+    return Shape(since, version, 1, fields, frozenset(), None, {"U": node})
 
 
 def event(offset: int, **more: Any) -> Event:

@@ -21,9 +21,7 @@ class Mutant:
         adapter: Callable[[dict[str, Any]], None] | None = None,
         world: str = "",
     ) -> None:
-        """Creates a mutant. `world` is the world of the relay that notices it (`tests.simulation.relay`); empty: that of
-        logs does.
-        """
+        """Creates a mutant. `world` is the world that notices it (`tests.simulation.relay`); empty: that of logs does."""
         self.name = name
         self.hazard = hazard
         self.world = world

@@ -1,4 +1,5 @@
-"""The worlds of the relay, each by itself: routers, subscriptions, watches. Runs seeds of one or of all.
+"""The worlds beside that of logs: those of the relay (routers, subscriptions, watches), and that of feature tables. Runs
+seeds of one or of all.
 
     uv run python -m tests.simulation.relay --seeds 2000
 
@@ -17,7 +18,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
 
-from tests.simulation import relay_routers, relay_subscriptions, relay_watches
+from tests.simulation import feature_world, relay_routers, relay_subscriptions, relay_watches
 from tests.simulation.mutant import Mutant
 from tests.simulation.relay_world import Broken, Simulation
 
@@ -26,12 +27,13 @@ WORLDS: dict[str, Callable[[int], Simulation]] = {
     "routers": relay_routers.Routers,
     "subscriptions": relay_subscriptions.Subscribers,
     "watches": relay_watches.Watchers,
+    "features": feature_world.Tables,
 }
 SHOWN = 5
 
 
 class Judged(NamedTuple):
-    """How a run ended: the law that was broken, if one was, and in the worlds of the relay after how many store calls."""
+    """How a run ended: the law that was broken, if one was, and in these worlds after how many store calls."""
 
     seed: int
     law: str

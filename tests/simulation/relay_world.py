@@ -1,5 +1,6 @@
-"""What the worlds of the relay share: actors of which one goes on at each store call, stores that fail, answers that are
-lost, deaths, and relays that are told of what was committed, perhaps late, twice, or of an item that is no entry.
+"""What the worlds of the relay and of feature tables share: actors of which one goes on at each store call, stores that
+fail, answers that are lost, deaths, and relays that are told of what was committed, perhaps late, twice, or of an item that
+is no entry.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The worlds of the relay keep their laws by every seed, and a run depends on its seed alone. `test_mutants.py` has their
-mutants.
+"""The worlds of the relay and of feature tables keep their laws by every seed, and a run depends on its seed alone.
+`test_mutants.py` has their mutants.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.simulation.relay import WORLDS, judge
 
 SEEDS = 12
 FULL_SEEDS = 300  # `python -m tests.simulation.relay --seeds 10000` has them all
-LAWS = {"routers": 5, "subscriptions": 9, "watches": 6}
+LAWS = {"routers": 5, "subscriptions": 9, "watches": 6, "features": 18}
 
 
 @pytest.mark.parametrize("world", WORLDS)

@@ -54,6 +54,7 @@ class Shape(NamedTuple):
 
     since: int
     version: int
+    lanes: int
     fields: Mapping[str, str]
     optional: frozenset[str]
     cold_after_ms: int | None
@@ -75,7 +76,9 @@ def shape_of(since: int, document: PipelineDocument) -> Shape:
             state = document.tables[node.name]
             tables[node.name] = Node(state.generation, ops[node.name], node.primary_key, state.started)
     event = document.event
-    return Shape(since, document.version, event.fields, frozenset(event.optional), event.cold_after_ms, tables)
+    return Shape(
+        since, document.version, event.lanes, event.fields, frozenset(event.optional), event.cold_after_ms, tables
+    )
 
 
 def row(

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from headrace.errors import HeadraceError, StoreError, StoreTimeout
+from headrace.errors import HeadraceError, NotFound, StoreError, StoreTimeout
 from headrace.features.errors import Behind, Stopped, Unfolded
 from headrace.features.fold import Folder
 from headrace.features.pipeline.ops.core import Sum
 from headrace.features.register import Registrations
 from headrace.features.tail import MAX_TAIL_BYTES
-from headrace.features.values import FOLD, REGISTER, lane
+from headrace.features.values import FOLD, REGISTER, GetRequest, lane
 from headrace.features.verbs import Features
 from headrace.log.stores import Stores
 from tests.support.faults import Faulty
@@ -132,6 +132,39 @@ def test_two_folders_add_no_event_twice_whenever_the_other_comes() -> None:
     assert at_every_call(lambda port: _fold(port, worlds), prepare, lambda world: world.fold()) >= 7
 
 
+@pytest.mark.parametrize("settings", [{}, {"keep_events_for_ms": 1_000}])
+def test_a_folder_never_takes_a_lane_for_the_one_that_it_replaces(settings: dict[str, Any]) -> None:
+    nodes = [event(**settings), table(), table("All", keys=[])]
+    worlds: list[World] = []
+
+    def prepare() -> World:
+        worlds[:] = [World(*nodes)]
+        for _ in range(2):
+            worlds[0].push()
+            worlds[0].fold()
+            worlds[0].clock.advance(1.5)
+        worlds[0].push()
+        return worlds[0]
+
+    def renew(world: World) -> None:
+        world.api.reset(NS)
+        world.register(*nodes)
+        for _ in range(4):
+            world.push()
+
+    def run(port: Interposed) -> None:
+        world = worlds[0]
+        is_new = port.action is not None
+        with suppress(NotFound):
+            Folder(Registrations(port.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
+        expected = 4 if port.action is None and is_new else 3
+        for _ in range(2):
+            assert [world.get(by=world.other())["c"], world.get("", "All")["c"]] == [expected] * 2
+            assert world.fold().is_done
+
+    assert at_every_call(run, prepare, renew) >= 7
+
+
 def test_a_folder_that_remembers_rows_goes_on_after_another_has_written_them() -> None:
     world = pushed()
     other = Folder(Registrations(world.stores))
@@ -201,6 +234,26 @@ def test_a_warm_read_is_right_whenever_a_folder_or_a_registration_comes() -> Non
             assert row in ({**EXPECTED}, told[0]), (change.__name__, number)
             assert world.get(by=api) == told[0], (change.__name__, number)
         assert number >= 3, change.__name__
+
+
+def test_a_batch_has_one_prefix_whenever_a_push_comes_though_one_table_is_new() -> None:
+    worlds: list[World] = []
+
+    def prepare() -> World:
+        worlds[:] = [pushed()]
+        return worlds[0]
+
+    def run(port: Interposed) -> None:
+        api = Features(port.stores)
+        worlds[0].get(by=api)  # it knows the registry without the new table
+        worlds[0].register(table("New", c="count"))
+        found = api.get(NS, [GetRequest("U", "a"), GetRequest("New", "a"), GetRequest("All", "")])
+        end = found.as_of.lanes["Tx", 0]
+        first, new, last = found.rows
+        assert (first["c"], last["c"]) == (end, end), found  # type: ignore[index]
+        assert new in ({}, {"c": end - 3}), found
+
+    assert at_every_call(run, prepare, lambda world: world.push(tx())) >= 8
 
 
 def test_a_registration_that_dies_at_any_call_is_finished_by_the_next() -> None:
