@@ -70,7 +70,7 @@ class _Kept(NamedTuple):
 
 
 class _Overtaken(Exception):
-    """Another folder has written a row, or the mark; or the lane was made anew."""
+    """Another folder has written a row, or the mark; or the lane was created again."""
 
 
 class Folder:

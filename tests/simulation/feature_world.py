@@ -52,7 +52,7 @@ SETTINGS = Settings(state_age_ms=5_000, trim_age_ms=30_000)
 JUMPS = (0.001, 0.05, 0.4, 1.1, 3.0, 6.0, 12.0, 40.0, 400.0)
 WEIGHTS = (6, 6, 6, 6, 4, 3, 2, 1, 0.3)
 SUSPENDED = 0.04  # of the store calls: those before which a process is suspended
-RENEWED = 0.15  # of the runs: those that do little more than make a lane anew
+RENEWED = 0.15  # of the runs: those that do little more than create a lane again
 ROUNDS = 20  # passes after which a lane that is not folded never is
 
 
@@ -175,7 +175,7 @@ class Tables(Simulation):
         self._register(self.process())
 
     def _plans(self) -> Iterator[Sequence[Step]]:
-        if self.random.random() < RENEWED:  # few actors, so that a lane is made anew while one of them is suspended
+        if self.random.random() < RENEWED:  # few actors, so that a lane is created again while one is suspended
             yield [self._push] * 3 + [self._reset, self._register] + [self._push] * 4
             yield [self._fold] * 8
             yield [self._read] * 4
