@@ -9,26 +9,19 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from emr_jobs import events, reports, states, stores
 from emr_jobs.events import Grouping, Lane, Read, Wrote
+from emr_jobs.exports import find_segments
 from emr_jobs.stores import Door
-from headrace.features.jobs import PART_BYTES, PART_ROWS, Counted, FoldInput, FoldResult, Part, Source
+from headrace.errors import Damaged
+from headrace.features.jobs import PART_BYTES, PART_ROWS, Counted, FoldInput, FoldResult, Part, PartRow, Source
 from headrace.features.rows import encode_row, expires_at
 from headrace.jobs import Request
 from headrace.objects import keys, packed
-
-_PART = pa.schema(
-    [
-        pa.field("entity", pa.string(), nullable=False),
-        pa.field("as_of", pa.int64(), nullable=False),
-        pa.field("data", pa.binary(), nullable=False),
-        pa.field("expires_at", pa.int64(), nullable=False),
-    ]
-)
 
 
 def run(spark: SparkSession, door: Door, request: Request) -> FoldResult:
@@ -39,7 +32,7 @@ def run(spark: SparkSession, door: Door, request: Request) -> FoldResult:
         StoreError: the store still fails after retries.
     """
     asked = packed.parse(bytes(request.input), FoldInput, "input of a fold")
-    sources, grouping = asked.sources, Grouping(asked.tables)
+    sources, grouping = find_segments(door, asked.sources), Grouping(asked.tables)
     finisher = Finisher(door, events.slim(sources), grouping, keys.job_folder(request.job_id))
     parts: list[Part] = []
     counted = {source.number: Counted() for source in sources}
@@ -48,6 +41,9 @@ def run(spark: SparkSession, door: Door, request: Request) -> FoldResult:
             parts.append(report.part)
         elif isinstance(report, Read):
             counted[report.lane] = counted[report.lane].plus(report.counted)
+    for source in sources:
+        if counted[source.number].events != source.end_offset - source.first_offset:
+            raise Damaged(f"lane has other events: log_id={source.log_id} found={counted[source.number].events}")
     generations = {
         name: table.generation for name, table in Lane(sources[0]).last.tables.items() if name in asked.tables
     }
@@ -82,12 +78,8 @@ class Finisher:
             if finished is not None:
                 table, state = finished
                 end = lanes[entity.lane].source.end_offset
-                row = (
-                    entity.text.decode(),
-                    end,
-                    encode_row(table.features, state),
-                    expires_at(table, state.stamp_ms),
-                )
+                data = encode_row(table.features, state)
+                row = PartRow(entity.text.decode(), end, data, expires_at(table, state.stamp_ms))
                 yield from writer.add(table.name, entity.lane, row)
         yield from writer.flush()
 
@@ -98,14 +90,14 @@ class _Writer:
     def __init__(self, door: Door, folder: str) -> None:
         self._door = door
         self._folder = folder
-        self._rows: dict[tuple[str, int], list[tuple[str, int, bytes, int]]] = {}
+        self._rows: dict[tuple[str, int], list[PartRow]] = {}
         self._bytes: dict[tuple[str, int], int] = {}
 
-    def add(self, table: str, lane: int, row: tuple[str, int, bytes, int]) -> Iterator[pa.RecordBatch]:
+    def add(self, table: str, lane: int, row: PartRow) -> Iterator[pa.RecordBatch]:
         place = (table, lane)
         rows = self._rows.setdefault(place, [])
         rows.append(row)
-        self._bytes[place] = self._bytes.get(place, 0) + len(row[0]) + len(row[2])
+        self._bytes[place] = self._bytes.get(place, 0) + len(row.entity) + len(row.data)
         if len(rows) >= PART_ROWS or self._bytes[place] >= PART_BYTES:
             yield self._write(place)
 
@@ -116,12 +108,8 @@ class _Writer:
     def _write(self, place: tuple[str, int]) -> pa.RecordBatch:
         rows = self._rows.pop(place)
         del self._bytes[place]
-        columns = zip(*rows, strict=True)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, _PART, strict=True)]
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_arrays(arrays, schema=_PART), sink, compression="zstd")
-        data = sink.getvalue().to_pybytes()
-        key = f"{self._folder}rows/{place[0]}-{place[1]:02d}-{os.urandom(6).hex()}.parquet"
+        data = msgspec.msgpack.encode(rows)
+        key = f"{self._folder}rows/{place[0]}-{place[1]:02d}-{os.urandom(6).hex()}.msgpack"
         stores.retry(lambda: stores.open_bucket(self._door).put(key, data))
         part = Part(place[0], place[1], key, len(rows), len(data), hashlib.sha256(data).hexdigest())
         return reports.batch([events.encode_report(Wrote(part))])

@@ -219,6 +219,7 @@ class RelayMetric(Metric):
     WebhooksFailed = _counter("those of them that no receiver accepted; each is tried again", zeros=True)
     WebhookMs = _latency("a call of a webhook, to the end of its answer")
     WebhookAgeMs = _age("age of a wake when a call of its webhook had ended, accepted or not")
+    BackfillAgeMs = _age("age of the oldest back-fill of a namespace that is under way, when the relay looked at it")
     SocketMessages = _counter("messages sent to clients over sockets")
     SocketsGone = _counter("sockets that had ended without a word")
     VerbFailures = _counter("other verbs that failed, of any cause")

@@ -316,6 +316,13 @@ def rules(
             1,
             periods=12,
         ),
+        Rule(
+            "backfill-stuck",
+            "A back-fill of a feature table is under way for six hours: the table is read without the events before.",
+            {"age": own("relay", "BackfillAgeMs", "Maximum")},
+            "age",
+            360 * _MINUTE_MS,
+        ),
         *(
             Rule(
                 f"function-fails-{name}",

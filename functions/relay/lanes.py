@@ -9,15 +9,18 @@ import msgspec
 from msgspec.structs import replace
 
 from functions.fold_queue import Fold
+from functions.metrics import RelayMetric
 from functions.queue import Message
 from functions.relay.context import Context
 from functions.relay.followers import Hint
 from headrace.tables.follows import Follow
 
 if TYPE_CHECKING:
+    from headrace.features.backfill import Backfills
     from headrace.features.register import Registrations
 
 DONE = "done"  # the kind of the entry that ends a registration
+BUILD_MS = 15_000  # between looks at back-fills that are under way
 # After a registration: when the rows that it has made useless may go, and when they may go again, each a little later.
 _LOOKS_MS = (330_000, 86_400_000 + 900_000)
 
@@ -36,7 +39,9 @@ class LaneFollower:
 
 
 class RegistryFollower:
-    """Ends registrations whose process did not, and has rows removed that no registration names any longer."""
+    """Ends registrations whose process did not, goes on with back-fills, and has rows removed that no registration names
+    any longer.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -49,17 +54,34 @@ class RegistryFollower:
 
     def visit(self, follow: Follow, hint: Hint) -> float | None:
         """Ends a registration that is under way. After one has ended, asks for two later visits: the folder removes rows
-        with a pass, and a lane may get no event that leads to one. A visit that was asked for looks for such lanes.
+        with a pass, and a lane may get no event that leads to one. A visit that was asked for looks for such lanes. While
+        a back-fill is under way, each asks for the next one.
         """
         name, _ = msgspec.json.decode(follow.data, type=tuple[str, str])
-        self._registrations.finish(name.partition("/")[0])
-        now_ms = self._context.now_ms()
+        namespace = name.partition("/")[0]
+        self._registrations.finish(namespace)
+        now_ms, later_ms = self._context.now_ms(), list[int]()
+        folds: list[Fold] = []
         if not hint.kind:
-            self._context.folds.send(self._overdue(name, now_ms), now_ms)
+            folds += self._overdue(name, now_ms)
         elif hint.kind == DONE:
-            visit = Message("visit", follow.log_id, followers=(follow.key,))
-            self._context.queue.send([replace(visit, not_before_ms=now_ms + ms) for ms in _LOOKS_MS], now_ms)
+            later_ms += _LOOKS_MS
+        if not hint.kind or hint.kind == DONE:
+            left = self._backfills.advance(namespace)
+            folds += [Fold(one.log_id, one.config.name, one.config.role) for each in left for one in each.heads]
+            if left:
+                self._context.meter.add(RelayMetric.BackfillAgeMs, max(each.age_ms for each in left))
+                later_ms.append(BUILD_MS)
+        self._context.folds.send(folds, now_ms)
+        visit = Message("visit", follow.log_id, followers=(follow.key,))
+        self._context.queue.send([replace(visit, not_before_ms=now_ms + ms) for ms in later_ms], now_ms)
         return None
+
+    @cached_property
+    def _backfills(self) -> Backfills:
+        from headrace.features.backfill import Backfills
+
+        return Backfills(self._registrations)
 
     def _overdue(self, name: str, now_ms: int) -> list[Fold]:
         """Returns messages for the lanes of a namespace that have rows whose time to go has come."""

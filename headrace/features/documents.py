@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.definition import Definition
 from headrace.errors import HeadraceError
-from headrace.features.pipeline.compiled import Pipeline, PipelineDocument, compile_pipeline
+from headrace.features.pipeline.compiled import Building, Pipeline, PipelineDocument, compile_pipeline
 from headrace.features.pipeline.nodes import Derivation, EventNode
 from headrace.features.pipeline.registry import Registry
 from headrace.features.pipeline.tables import Table
@@ -99,6 +99,12 @@ class RegistryView(NamedTuple):
     def has_table(self, name: str) -> bool:
         """Returns whether a node is a table."""
         return name in self.registry.tables
+
+    @property
+    def building(self) -> dict[str, Building]:
+        """The back-fills that are under way, by table."""
+        states = self.registry.tables.items()
+        return {name: state.building for name, state in states if state.building is not None}
 
     def root_of(self, name: str) -> EventNode | None:
         """Returns the event from which a node comes; None if there is no such node."""

@@ -15,17 +15,19 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from headrace import jobs
 from headrace.batch import Record
 from headrace.clock import Bounded, Threads
 from headrace.features.documents import generation_of
 from headrace.features.events import Entity, Event, Pipelines, read_event
+from headrace.features.jobs import FoldResult, load_part
 from headrace.features.pipeline.tables import Table
 from headrace.features.register import Registrations
 from headrace.features.rows import decode_row, encode_row, expires_at
 from headrace.features.values import lane_of
 from headrace.log.requests import At, Head
 from headrace.log.seam import Decision, Draft, Ids, Look, Request, Rows, Which
-from headrace.tables.features import Dropped, FeatureRows, Key, Mark, StateRow, Stop
+from headrace.tables.features import Build, Dropped, FeatureRows, Key, Mark, StateRow, Stop
 
 _log = logging.getLogger(__name__)
 
@@ -171,9 +173,10 @@ class _Run:
             head, end = self._slice()
             if self.mark.folded >= end or self._folder.clock.monotonic() >= until:
                 break
+        is_built = self._build(head, until)
         self._retain(head)
         self._drop()
-        return self.mark.folded >= end
+        return is_built and self.mark.folded >= end
 
     def _now_ms(self) -> int:
         return self._folder.clock.now_ms()
@@ -194,11 +197,15 @@ class _Run:
         head, records = page.head, page.records
         self._check_lane(head)
         pipelines = self._log.pipelines_of(head, self.mark.folded)
-        living = {generation_of(one, head.config, head.state): one for one in pipelines.last.tables.values()}
-        self._note_generations(tuple(living))
+        read, built = (
+            {generation_of(one, head.config, head.state): one for one in tables.values()}
+            for tables in (pipelines.last.tables, pipelines.last.building)
+        )
+        self._note_generations(tuple(read), tuple(built))
         if records:
             halted = {stop.generation for stop in self.mark.stopped}
-            wanted = {generation: table for generation, table in living.items() if generation not in halted}
+            found = {**read, **built}
+            wanted = {one: found[one] for one in self.mark.generations if one not in halted}
             fold = partial(self._fold, head, records, page.next, pipelines)
             if self._is_careful:
                 self._fold_alone(fold, wanted)
@@ -222,17 +229,28 @@ class _Run:
         if (head.log_id, head.incarnation) != (self.mark.log_id, self.mark.incarnation):
             raise _Overtaken
 
-    def _note_generations(self, living: tuple[str, ...]) -> None:
+    def _note_generations(self, read: tuple[str, ...], built: tuple[str, ...]) -> None:
         """Notes which generations are folded from now on, and which go: before their first rows, so that no row is left
         behind if the lane ends, or the folder does.
+
+        Args:
+            read: those that are read.
+            built: those that are back-filled; they are folded with the others once they have all of these events.
         """
         mark = self.mark
-        if set(living) != set(mark.generations):
+        living = (*read, *(one for one in built if one in mark.generations))
+        builds = {one: Build(one) for one in built if one not in living}
+        builds |= {one.generation: one for one in mark.builds if one.generation in builds}
+        if set(living) != set(mark.generations) or set(mark.builds) != set(builds.values()):
             later_ms = self._now_ms() + DROP_MS
-            gone = tuple(Dropped(one, later_ms) for one in mark.generations if one not in living)
-            kept = tuple(one for one in mark.dropped if one.generation not in living)
-            stopped = tuple(stop for stop in mark.stopped if stop.generation in living)
-            self.mark = replace(mark, generations=living, dropped=(*kept, *gone), stopped=stopped)
+            named = {*living, *builds}
+            before = (*mark.generations, *(one.generation for one in mark.builds))
+            gone = tuple(Dropped(one, later_ms) for one in before if one not in named)
+            kept = tuple(one for one in mark.dropped if one.generation not in named)
+            stopped = tuple(stop for stop in mark.stopped if stop.generation in named)
+            self.mark = replace(
+                mark, generations=living, builds=tuple(builds.values()), dropped=(*kept, *gone), stopped=stopped
+            )
             self._commit()
 
     def _fold_alone(self, fold: Callable[[dict[str, Table]], None], wanted: dict[str, Table]) -> None:
@@ -269,8 +287,8 @@ class _Run:
             row = read_event(pipeline, record.data) if pipeline is not None else None
             if pipeline is None or row is None:
                 continue
-            for name, table in pipeline.tables.items():
-                generation = generations.get((name, table.generation))
+            for table in pipeline.generations:
+                generation = generations.get((table.name, table.generation))
                 if generation is None or generation in stops:
                     continue
                 placed = guarded(generation, record.offset, table.entity_of, row)
@@ -291,8 +309,73 @@ class _Run:
         self._folder.write([one for one in changed if one[0].key.generation not in stops])
         self.mark = replace(self.mark, stopped=(*self.mark.stopped, *stops.values()))
 
+    # Back-fills.
+
+    def _build(self, head: Head, until: float) -> bool:
+        """Goes on with back-fills. Returns whether nothing is left that could be done now. Raises _Overtaken."""
+        last = self._log.pipelines_of(head, head.state.next_offset).last
+        for name, table in last.building.items():
+            generation = generation_of(table, head.config, head.state)
+            build = next((one for one in self.mark.builds if one.generation == generation), None)
+            building = last.document.tables[name].building
+            if build is None or building is None or self._is_stopped(generation):
+                continue
+            if build.folded < 0:
+                result = jobs.result(self._log.stores.objects, building.job_id, FoldResult)
+                if result is None:
+                    continue
+                build = self._install(head, build, result, until)
+            if build.folded < 0 or not self._catch_up(build, table, until):
+                return False
+        return True
+
+    def _is_stopped(self, generation: str) -> bool:
+        return any(stop.generation == generation for stop in self.mark.stopped)
+
+    def _note_build(self, build: Build) -> Build:
+        others = (one for one in self.mark.builds if one.generation != build.generation)
+        self.mark = replace(self.mark, builds=(*others, build))
+        self._commit()
+        return build
+
+    def _install(self, head: Head, build: Build, result: FoldResult, until: float) -> Build:
+        """Writes rows that a job has computed. One that is there was written by a pass that ended before it was noted."""
+        number = lane_of(head.config.role)
+        parts = result.parts_of(number)
+        for part in parts[build.installed :]:
+            if self._folder.clock.monotonic() >= until:
+                return build
+            loaded = load_part(self._log.stores.objects, part)
+            rows = [
+                StateRow(Key(head.log_id, build.generation, row.entity), row.as_of, row.data, row.expires_at)
+                for row in loaded
+            ]
+            _WRITERS.map(lambda row: self._folder.table.put(row, None), rows)
+            build = self._note_build(replace(build, installed=build.installed + 1))
+        return self._note_build(replace(build, folded=result.ends[number]))
+
+    def _catch_up(self, build: Build, table: Table, until: float) -> bool:
+        """Folds the events that others have into a generation that is back-filled. Returns False if time was over first."""
+        while build.folded < self.mark.folded and not self._is_stopped(build.generation):
+            if self._folder.clock.monotonic() >= until:
+                return False
+            page = self._log.records(self._which, build.folded, max_records=_EVENTS, max_bytes=_BYTES)
+            self._check_lane(page.head)
+            end = min(page.next, self.mark.folded)
+            records = [one for one in page.records if one.offset < end]
+            pipelines = self._log.pipelines_of(page.head, build.folded)
+            self._fold(page.head, records, end, pipelines, {build.generation: table})
+            build = self._note_build(replace(build, folded=end))
+        if not self._is_stopped(build.generation):
+            builds = tuple(one for one in self.mark.builds if one != build)
+            self.mark = replace(self.mark, builds=builds, generations=(*self.mark.generations, build.generation))
+            self._commit()
+        return True
+
     def _retain(self, head: Head) -> None:
-        """Lets go of events that are older than their event keeps them, if they are folded."""
+        """Lets go of events that are older than their event keeps them, if they are folded, and no back-fill reads them."""
+        if self.mark.builds:
+            return
         keep_ms = self._log.pipelines_of(head, head.state.next_offset).last.event.keep_events_ms
         now_ms = self._now_ms()
         if keep_ms is None or now_ms - self.mark.retained_ms < min(_RETAIN_MS, keep_ms // 16):

@@ -7,13 +7,16 @@ asof       computes the features of a list of labels, each as of its own time: a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from headrace.errors import InvalidRequest
+from headrace.errors import Damaged, InvalidRequest
 from headrace.features.errors import FeatureNotFound
 from headrace.features.pipeline.compiled import PipelineDocument, Table
+from headrace.objects import Objects
 from headrace.segment.descriptor import Segment
 
 FOLD, SNAPSHOT, ASOF = "fold", "snapshot", "asof"  # kinds of jobs
@@ -113,8 +116,17 @@ def features_of(table: Table, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
+class PartRow(NamedTuple):
+    """A row of a part; `data` as `rows.encode_row` returns it."""
+
+    entity: str
+    as_of: int
+    data: bytes
+    expires_at: int
+
+
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """An object with rows of one table and lane: columns `entity`, `as_of`, `data` (`rows.encode_row`), `expires_at`."""
+    """An object with rows of one table and lane: an array of `PartRow`, as MessagePack."""
 
     table: str
     lane: int
@@ -122,6 +134,20 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     rows: int
     size: int
     sha256: str
+
+
+def load_part(objects: Objects, part: Part) -> list[PartRow]:
+    """Loads the rows of a part.
+
+    Raises:
+        Damaged: it is not what the job wrote.
+        ObjectMissing: it is gone.
+        StoreTimeout, StoreThrottled: repeat later.
+    """
+    data = objects.get(part.key)
+    if len(data) != part.size or hashlib.sha256(data).hexdigest() != part.sha256:
+        raise Damaged(f"part is not what the job wrote: object={part.key}")
+    return msgspec.msgpack.decode(data, type=list[PartRow])
 
 
 class Counted(msgspec.Struct, frozen=True):

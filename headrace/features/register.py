@@ -19,12 +19,12 @@ from headrace.definition import Definition, Stored
 from headrace.errors import NotFound, RequestTimeout
 from headrace.features.define import decide_define, follower
 from headrace.features.documents import Registered, RegistryView, read_lane, read_registry
-from headrace.features.errors import ForceRequired, RegistrationError, ResetDisabled
+from headrace.features.errors import ForceRequired, RegistrationError, ResetDisabled, TableNotFound
 from headrace.features.events import Pipelines
 from headrace.features.lanes import SURFACE
-from headrace.features.pipeline.compiled import PipelineDocument
-from headrace.features.pipeline.nodes import EventNode, parse_nodes
-from headrace.features.pipeline.registry import Registry, pipeline_of, plan
+from headrace.features.pipeline.compiled import Building, PipelineDocument
+from headrace.features.pipeline.nodes import Derivation, EventNode, parse_nodes
+from headrace.features.pipeline.registry import Plan, Registry, build, end_build, pipeline_of, plan
 from headrace.features.values import (
     EVENT,
     FEATURES,
@@ -134,15 +134,54 @@ class Registrations(Log):
                 raise
             if is_dry:
                 return Decision((DryRun(before.version, planned.diff),))
-            answer = Registered(planned.registry.version, planned.added, planned.already_present, planned.registry)
+            registry = planned.registry
+            answer = Registered(registry.version, planned.added, planned.already_present, registry)
             if not planned.changed:
                 return Decision((answer,))
-            return _enter(namespace, look, planned.registry, _removed_of(look, rows), answer, now_ms, ids)
+            names = _to_build(before, planned)
+            if names:
+                registry = build(registry, {name: _job_id(now_ms, ids) for name in names}, registry.version)
+            return _enter(namespace, look, registry, _removed_of(look, rows), answer, now_ms, ids)
 
         answer: Registered | DryRun = self._change(namespace, decide)
         if isinstance(answer, Registered) and answer.version:  # else nothing was ever registered
             self.finish(namespace)
         return answer
+
+    def build(self, namespace: str, table: str) -> Building:
+        """Lets a table be back-filled (`headrace.features.backfill`). Returns the back-fill, the one that is under way if
+        there is one. Raises TableNotFound; else as `register` does.
+        """
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, now_ms: int, ids: Ids) -> Decision:
+            (look,) = looks
+            before = _registry_of(look, rows)
+            state = before.tables.get(table)
+            if state is None:
+                raise TableNotFound(table)
+            if state.building is not None:
+                return Decision((state.building,))
+            registry = build(before, {table: _job_id(now_ms, ids)}, before.version + 1)
+            answer = registry.tables[table].building
+            return _enter(namespace, look, registry, _removed_of(look, rows), answer, now_ms, ids)
+
+        building: Building = self._change(namespace, decide)
+        self.finish(namespace)
+        return building
+
+    def end_build(self, namespace: str, table: str, generation: str, *, is_read: bool) -> None:
+        """Ends a back-fill, if it is under way: its generation is read from now on, or given up. Raises as `register`."""
+
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, now_ms: int, ids: Ids) -> Decision:
+            (look,) = looks
+            before = _registry_of(look, rows)
+            registry = end_build(before, table, generation, is_read=is_read)
+            if registry is before:
+                return Decision((None,))
+            return _enter(namespace, look, registry, _removed_of(look, rows), None, now_ms, ids)
+
+        self._change(namespace, decide)
+        self.finish(namespace)
 
     def reset(self, namespace: str) -> int:
         """Removes all nodes of a namespace, with their events and rows. Returns the registry's version then. Raises
@@ -193,7 +232,7 @@ class Registrations(Log):
 
     def realign(self, namespace: str) -> None:
         """Gives every lane the pipeline that the registry says, in a new version: after a disaster, in which lanes and
-        registry may have gone back to different times.
+        registry may have gone back to different times. Tables that were back-filled are so again.
         """
 
         def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, now_ms: int, ids: Ids) -> Decision:
@@ -202,6 +241,9 @@ class Registrations(Log):
             registry = _registry_of(look, rows)
             version = registry.version + 1
             registry = replace(registry, version=version, touched=dict.fromkeys(registry.touched, version))
+            states = registry.tables.items()
+            names = [name for name, state in states if state.is_backfilled or state.building is not None]
+            registry = build(registry, {name: _job_id(now_ms, ids) for name in names}, version)
             return _enter(namespace, look, registry, _removed_of(look, rows), None, now_ms, ids)
 
         name = registry_name(namespace)
@@ -271,6 +313,24 @@ class Registrations(Log):
 
         others = [(name, role_of(number)) for number in range(1, event.lanes)]
         self.control(name, find, decide, None, *others)
+
+
+def _to_build(before: Registry, planned: Plan) -> list[str]:
+    """Returns the tables that a registration changes and wants back-filled, and whose event had been registered before."""
+    nodes = {node.name: node for node in planned.registry.nodes}
+    known = {node.name for node in before.nodes}
+    found = []
+    for name in planned.added:
+        node = root = nodes[name]
+        while isinstance(root, Derivation):
+            root = nodes[root.upstreams[0]]
+        if isinstance(node, Derivation) and node.backfill and name in planned.registry.tables and root.name in known:
+            found.append(name)
+    return found
+
+
+def _job_id(now_ms: int, ids: Ids) -> str:
+    return f"{now_ms:013d}-{ids.log()[-12:]}"
 
 
 def _registry_of(look: Look | None, rows: Rows) -> Registry:

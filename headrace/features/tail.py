@@ -97,8 +97,8 @@ class Tail:
         count, index = self._indexes.get(table.name, (0, {}))
         for offset, stamp_ms, data in self._events[count:]:
             pipeline = self.pipelines.at(offset)
-            at = pipeline.tables.get(table.name) if pipeline is not None else None
-            if pipeline is None or at is None or at.generation != table.generation:
+            at = pipeline.table(table.name, table.generation) if pipeline is not None else None
+            if pipeline is None or at is None:
                 continue
             row = read_event(pipeline, data)
             placed = at.entity_of(row) if row is not None else None

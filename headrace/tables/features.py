@@ -85,6 +85,20 @@ class Dropped(msgspec.Struct, frozen=True, array_like=True):
     turn: int = 0
 
 
+class Build(msgspec.Struct, frozen=True, array_like=True):
+    """A generation that a back-fill computes: the rows of its job are written first, then the events since then are folded,
+    until it has all that the others have.
+
+    Attributes:
+        installed: how many parts of the job's result are written.
+        folded: its rows have the events below this offset; -1 while parts are left to write.
+    """
+
+    generation: str
+    installed: int = 0
+    folded: int = -1
+
+
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far a lane is folded.
 
@@ -99,6 +113,7 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
         retained_ms: when it was last looked whether events are too old to be kept.
         generations: those that are folded.
         dropped: those to be removed.
+        builds: those that are back-filled, and have not all of these events yet.
         stopped: those that have stopped.
         trying: a generation that is being folded alone, because folders died here: a folder that finds it stops it.
         version: number of times the mark was written. A write decides it, not its caller.
@@ -115,6 +130,7 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     retained_ms: int = 0
     generations: tuple[str, ...] = ()
     dropped: tuple[Dropped, ...] = ()
+    builds: tuple[Build, ...] = ()
     stopped: tuple[Stop, ...] = ()
     trying: str = ""
     version: int = 0
@@ -151,7 +167,11 @@ class FeatureRows(Protocol):
 
 def _generations_of(mark: Mark) -> list[str]:
     """Returns every generation that may have rows."""
-    return [*mark.generations, *(one.generation for one in mark.dropped)]
+    return [
+        *mark.generations,
+        *(one.generation for one in mark.builds),
+        *(one.generation for one in mark.dropped),
+    ]
 
 
 def _shard(entity: str) -> str:

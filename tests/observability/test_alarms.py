@@ -52,6 +52,8 @@ MINUTE_MS = 60_000
         ("folder", {"FoldLagMs": 70_000}, {"fold-lags"}),
         ("folder", {"TablesStopped": 1}, {"table-stopped"}),
         ("folder", {"PoisonedLogs": 1}, {"log-poisoned-folder"}),
+        ("relay", {"BackfillAgeMs": 350 * MINUTE_MS}, set()),
+        ("relay", {"BackfillAgeMs": 370 * MINUTE_MS}, {"backfill-stuck"}),
     ],
 )
 def test_thresholds(service: str, written: dict[str, float], fired: set[str], fills_empty: bool) -> None:

@@ -12,13 +12,13 @@ from headrace.features.errors import EventRefused
 from headrace.features.pipeline.chain import MAX_TEXT_BYTES, conform
 from headrace.features.pipeline.nodes import EVENT_TIME_FIELDS, Derivation, EventNode
 from headrace.features.pipeline.scalar import MAX_I64, MIN_I64
-from headrace.features.pipeline.tables import Table, TableState, aggregate, derive, open_event
+from headrace.features.pipeline.tables import Building, Table, TableState, aggregate, derive, open_event
 from headrace.features.pipeline.text import is_clean, show
 from headrace.instants import is_date_time
 
 MAX_JSON_DEPTH = 200  # of a value of the type json; orjson writes at most 254 levels
 
-__all__ = ["Pipeline", "PipelineDocument", "Table", "TableState", "compile_pipeline"]
+__all__ = ["Building", "Pipeline", "PipelineDocument", "Table", "TableState", "compile_pipeline"]
 
 
 class PipelineDocument(msgspec.Struct, frozen=True):
@@ -51,12 +51,18 @@ class Pipeline:
         document: what it was compiled from.
         event: the lane's event.
         tables: the tables by name.
+        building: those that are back-filled, in the generation that is not read yet.
     """
 
     def __init__(self, document: PipelineDocument, tables: dict[str, Table]) -> None:
         self.document = document
         self.event = document.event
         self.tables = tables
+        self.building = {
+            name: tables[name]._replace(generation=state.building.generation)
+            for name, state in document.tables.items()
+            if state.building is not None
+        }
         kept = frozenset[str]().union(*(table.texts for table in tables.values()))
         optional = frozenset(self.event.optional)
         self._names = frozenset(self.event.fields)
@@ -64,6 +70,19 @@ class Pipeline:
             _Field(name, kind, _EXACT.get(kind), name in optional, name in kept)
             for name, kind in self.event.fields.items()
         ]
+
+    @property
+    def generations(self) -> list[Table]:
+        """The tables in each of their generations."""
+        return [*self.tables.values(), *self.building.values()]
+
+    def table(self, name: str, generation: str) -> Table | None:
+        """Returns a table in a generation; None if there is none."""
+        for tables in (self.tables, self.building):
+            found = tables.get(name)
+            if found is not None and found.generation == generation:
+                return found
+        return None
 
     def check(self, data: Any) -> dict[str, Any]:
         """Checks a pushed event and returns its row: every field, null for those that are absent, numbers as their

@@ -17,12 +17,22 @@ from headrace.features.pipeline.chain import compile_chain, types_of
 from headrace.features.pipeline.compiled import PipelineDocument
 from headrace.features.pipeline.diff import Change, derivation_change, event_change, is_same, kind_change, new_node
 from headrace.features.pipeline.nodes import Derivation, EventNode, Node, parse_list
-from headrace.features.pipeline.tables import Stream, TableState, aggregate, derive, open_event
+from headrace.features.pipeline.tables import Building, Stream, TableState, aggregate, derive, open_event
 from headrace.features.pipeline.text import show
 
 MAX_REGISTERED = 10_000  # nodes of a namespace: each registration reads and writes the registry as a whole
 
-__all__ = ["Plan", "PipelineDocument", "Registry", "TableState", "pipeline_of", "plan"]
+__all__ = [
+    "Building",
+    "Plan",
+    "PipelineDocument",
+    "Registry",
+    "TableState",
+    "build",
+    "end_build",
+    "pipeline_of",
+    "plan",
+]
 
 
 class Registry(msgspec.Struct, frozen=True):
@@ -128,6 +138,50 @@ def plan(registry: Registry, nodes: Sequence[Any], *, force: bool) -> Plan:
     affected = tuple(event for event, pipeline in new_pipelines.items() if pipeline != old_pipelines.get(event))
     touched = {event: version if event in affected else registry.touched[event] for event in new_pipelines}
     return Plan(msgspec.structs.replace(changed, touched=touched), diff, added, present, affected)
+
+
+def build(registry: Registry, job_ids: Mapping[str, str], version: int) -> Registry:
+    """Returns a registry in a new version, in which tables are back-filled.
+
+    Args:
+        job_ids: the job that computes each table, by the table's name.
+    """
+    tables = {
+        name: msgspec.structs.replace(registry.tables[name], building=Building(f"{version}b", job_id))
+        for name, job_id in job_ids.items()
+    }
+    return _change_tables(registry, tables, version)
+
+
+def end_build(registry: Registry, name: str, generation: str, *, is_read: bool) -> Registry:
+    """Returns a registry in its next version, in which a back-fill has ended: its generation is read from now on, or it is
+    given up. The same registry, if this back-fill is not under way.
+    """
+    state = registry.tables.get(name)
+    if state is None or state.building is None or state.building.generation != generation:
+        return registry
+    changed = msgspec.structs.replace(state, building=None)
+    if is_read:
+        changed = msgspec.structs.replace(changed, generation=generation, is_backfilled=True)
+    return _change_tables(registry, {name: changed}, registry.version + 1)
+
+
+def _change_tables(registry: Registry, tables: Mapping[str, TableState], version: int) -> Registry:
+    roots = {_root_of(registry, name) for name in tables}
+    return msgspec.structs.replace(
+        registry,
+        version=version,
+        tables={**registry.tables, **tables},
+        touched={event: version if event in roots else before for event, before in registry.touched.items()},
+    )
+
+
+def _root_of(registry: Registry, name: str) -> str:
+    nodes = {node.name: node for node in registry.nodes}
+    node = nodes[name]
+    while isinstance(node, Derivation):
+        node = nodes[node.upstreams[0]]
+    return node.name
 
 
 def pipeline_of(registry: Registry, event: str) -> PipelineDocument:
@@ -272,8 +326,8 @@ def _change(old: Node, new: Node, before: _Compiler, after: _Compiler) -> Change
 def _begin(node: Derivation, before: TableState | None, version: int) -> TableState:
     """Returns the state of a table: what it was, and the features that are new."""
     started = before.started if before else {}
-    generation = before.generation if before else str(version)
-    return TableState(generation, {feature: started.get(feature, version) for feature in node.ops[-1]["agg"]})
+    features = {feature: started.get(feature, version) for feature in node.ops[-1]["agg"]}
+    return msgspec.structs.replace(before or TableState(str(version), {}), started=features)
 
 
 def _sort(nodes: Mapping[str, Node], paths: Mapping[str, str]) -> list[str]:

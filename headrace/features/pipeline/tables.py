@@ -21,16 +21,32 @@ from headrace.features.pipeline.text import show
 MAX_ROW_BYTES = 4 * 1024 * 1024  # worst case of a row, uncompressed: a row is read and written as a whole
 
 
-class TableState(msgspec.Struct, frozen=True):
+class Building(msgspec.Struct, frozen=True):
+    """A back-fill that is under way: beside the generation that is read, another one is computed from all events.
+
+    Attributes:
+        generation: the other one.
+        job_id: the job that computes it up to where each lane was when it took this.
+    """
+
+    generation: str
+    job_id: str
+
+
+class TableState(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the registry knows of a table beyond its node.
 
     Attributes:
-        generation: the registry version in which the table's state began, as text.
+        generation: the registry version in which the table's state began, as text; of a back-fill with a letter.
         started: the registry version in which each feature began, by its name.
+        building: a back-fill that is under way.
+        is_backfilled: whether the generation is that of a back-fill, so that its state begins before it.
     """
 
     generation: str
     started: dict[str, int]
+    building: Building | None = None
+    is_backfilled: bool = False
 
 
 class Stream(NamedTuple):

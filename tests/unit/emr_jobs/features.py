@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from emr_jobs import events
 from emr_jobs.events import Grouping, Labels, Mapper, Row
@@ -19,7 +18,7 @@ from emr_jobs.session import Map
 from emr_jobs.stores import Door
 from headrace.batch import Record
 from headrace.features.errors import EventRefused
-from headrace.features.jobs import Applied, FoldResult, Source
+from headrace.features.jobs import Applied, FoldResult, Source, load_part
 from headrace.features.pipeline.compiled import PipelineDocument
 from headrace.features.pipeline.features import State
 from headrace.features.pipeline.registry import pipeline_of
@@ -181,10 +180,10 @@ def installed(objects: Objects, result: FoldResult, lane: int = 0) -> dict[tuple
     """Returns the rows in the parts of a lane, by table and entity."""
     rows: dict[tuple[str, str], bytes] = {}
     for part in result.parts_of(lane):
-        found = pq.read_table(pa.BufferReader(objects.get(part.key)))
-        assert found.num_rows == part.rows
-        assert set(found["as_of"].to_pylist()) == {result.ends[lane]}
-        for entity, data in zip(found["entity"].to_pylist(), found["data"].to_pylist(), strict=True):
-            assert (part.table, entity) not in rows
-            rows[part.table, entity] = data
+        found = load_part(objects, part)
+        assert len(found) == part.rows
+        assert {row.as_of for row in found} == {result.ends[lane]}
+        for row in found:
+            assert (part.table, row.entity) not in rows
+            rows[part.table, row.entity] = row.data
     return rows

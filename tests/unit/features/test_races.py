@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -19,67 +18,11 @@ from headrace.features.register import Registrations
 from headrace.features.tail import MAX_TAIL_BYTES
 from headrace.features.values import FOLD, REGISTER, GetRequest, lane
 from headrace.features.verbs import Features
-from headrace.log.stores import Stores
 from tests.support.faults import Faulty
+from tests.unit.features.interposing import Died, Interposed, at_every_call, die
 from tests.unit.features.world import NS, World, event, table, tx
 
-PORTS = ("wal", "catalog", "watermarks", "producers", "follows", "objects")
 EXPECTED = {"c": 3, "s": 6.0}
-
-
-class _Died(Exception):
-    """A process ends here."""
-
-
-class Interposed:
-    """Stores of which a call can be the last one of its process, or be preceded by another process's work."""
-
-    def __init__(self, stores: Stores) -> None:
-        self.left = -1
-        self.action: Callable[[], object] | None = None
-        ports: dict[str, Any] = {name: _Port(self, getattr(stores, name)) for name in PORTS}
-        tables: dict[str, Any] = {name: _Port(self, one) for name, one in stores.tables.items()}
-        self.stores = replace(stores, **ports, tables=tables)
-        self.calls = 0
-
-    def before(self) -> None:
-        self.calls += 1
-        if self.calls == self.left and self.action is not None:
-            action, self.action = self.action, None
-            action()
-
-
-class _Port:
-    def __init__(self, owner: Interposed, target: Any) -> None:
-        self._owner = owner
-        self._target = target
-
-    def __getattr__(self, method: str) -> Any:
-        found = getattr(self._target, method)
-        if not callable(found):
-            return found
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            self._owner.before()
-            return found(*arguments, **options)
-
-        return call
-
-
-def at_every_call(
-    run: Callable[[Interposed], object], prepare: Callable[[], World], action: Callable[[World], object]
-) -> int:
-    """Runs something again and again, each time with `action` before another one of its calls. Returns how many calls
-    there are.
-    """
-    for number in itertools.count(1):
-        world = prepare()
-        port = Interposed(world.stores)
-        port.left, port.action = number, lambda world=world: action(world)
-        run(port)
-        if port.action is not None:
-            return number - 1
-    raise AssertionError("it ends")
 
 
 def pushed() -> World:
@@ -99,13 +42,9 @@ def check(world: World) -> None:
         assert world.get("", "All", by=by) == EXPECTED
 
 
-def _die(_: World) -> None:
-    raise _Died
-
-
 def _fold(port: Interposed, world: list[World]) -> None:
     folder = Folder(Registrations(port.stores))
-    with suppress(_Died):
+    with suppress(Died):
         folder.fold(lane(NS, "Tx", 0), world[0].clock.monotonic() + 10)
     check(world[0])
     assert world[0].fold().is_done
@@ -119,7 +58,7 @@ def test_a_folder_that_dies_at_any_call_is_replaced_by_the_next() -> None:
         worlds[:] = [pushed()]
         return worlds[0]
 
-    assert at_every_call(lambda port: _fold(port, worlds), prepare, _die) >= 7
+    assert at_every_call(lambda port: _fold(port, worlds), prepare, die) >= 7
 
 
 def test_two_folders_add_no_event_twice_whenever_the_other_comes() -> None:
@@ -266,7 +205,7 @@ def test_a_registration_that_dies_at_any_call_is_finished_by_the_next() -> None:
 
     def run(port: Interposed) -> None:
         world = worlds[0]
-        with suppress(_Died):
+        with suppress(Died):
             Features(port.stores).register(NS, {"nodes": nodes})
         other = world.other()
         other.register(NS, {"nodes": nodes})
@@ -281,7 +220,7 @@ def test_a_registration_that_dies_at_any_call_is_finished_by_the_next() -> None:
         follows = [(one.kind, one.log_id) for one in world.stores.follows.rows.values()]  # type: ignore[attr-defined]
         assert sorted(kind for kind, _ in follows) == [FOLD, FOLD, FOLD, REGISTER]
 
-    assert at_every_call(run, prepare, _die) >= 8
+    assert at_every_call(run, prepare, die) >= 8
 
 
 def test_no_push_is_taken_under_an_old_pipeline_after_the_answer_of_a_registration() -> None:
@@ -376,13 +315,13 @@ def test_what_ends_folders_without_a_word_is_found_and_stopped() -> None:
 
         def put(row: Any, replaces: Any, real: Any = real) -> Any:
             if row.key.generation.startswith("Bad"):
-                raise _Died
+                raise Died
             return real(row, replaces)
 
         rows.__dict__["put"] = put
         try:
             done = folder.fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10, tries)
-        except _Died:
+        except Died:
             ends += 1
             continue
         assert done.is_done

@@ -24,6 +24,7 @@ from headrace.recovery.recover import recover
 from headrace.recovery.verify import verify_all
 from headrace.tables.catalog import Row
 from tests.support.faults import Faulty
+from tests.unit.features.backfilling import finish, late
 from tests.unit.features.world import NS, World, event, table, tx
 
 
@@ -160,6 +161,19 @@ def test_a_registry_that_was_recovered_gives_its_lanes_new_versions(world: World
     assert view.state.version > before, "lanes may have pipelines of versions that are lost"
     assert view.state.incarnation == view.incarnation
     assert restore(world.stores, repair=False) == []
+
+
+def test_a_table_that_was_back_filled_is_so_again_after_a_disaster(world: World) -> None:
+    world.register(late())
+    finish(world, lanes=2)
+    expected = [world.get(f"u{number}", "Late") for number in range(4)]
+    assert sum(row["c"] for row in expected) == 12
+    seal_all(world)
+    lose_tables(world)
+    assert set(world.api.registry(NS).building) == {"Late"}
+    assert world.get("u1", "Late") == {}, "until then"
+    finish(world, lanes=2)
+    assert [world.get(f"u{number}", "Late") for number in range(4)] == expected
 
 
 def test_a_lane_that_was_lost_and_used_again_shows_no_row_of_before(world: World) -> None:

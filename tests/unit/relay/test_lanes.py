@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from functions.fold_queue import Fold, MemoryFoldQueue
+from functions.metrics import Meter, RelayMetric
 from functions.queue import MemoryQueue
 from functions.relay import context as relay
 from functions.relay.followers import Hint
 from functions.relay.kinds import FOLLOWERS
-from functions.relay.lanes import DONE
+from functions.relay.lanes import BUILD_MS, DONE
 from headrace.errors import StoreTimeout
 from headrace.features import register
 from headrace.features.fold import DROP_AGAIN_MS, DROP_MS
 from headrace.features.values import FOLD, REGISTER, event_name, registry_name
 from headrace.tables.features import TABLE, MemoryFeatures
 from headrace.tables.follows import Follow
+from tests.unit.features.backfilling import run_jobs
 from tests.unit.features.world import NS, World, event, table, tx
 
 LANES = {"lanes": 3, "lane_key": "user"}
@@ -29,7 +33,9 @@ class Relayed:
     def __init__(self) -> None:
         self.world = World()
         self.queue, self.folds = MemoryQueue(), MemoryFoldQueue()
-        self.context = replace(relay.assemble(self.world.stores, self.queue), folds=self.folds)
+        self.lines: list[dict[str, Any]] = []
+        meter = Meter(RelayMetric, lambda line: self.lines.append(json.loads(line)))
+        self.context = replace(relay.assemble(self.world.stores, self.queue, meter), folds=self.folds)
         self.followers = {kind: FOLLOWERS[kind](self.context) for kind in (FOLD, REGISTER)}
 
     def follow(self, name: str, kind: str, role: str = "") -> Follow:
@@ -122,3 +128,23 @@ def test_rows_that_nothing_names_are_removed_without_any_event(relayed: Relayed)
     fold_all()
     assert not any(mark.dropped for mark in rows.marks.values())
     assert len(relayed.queue.waiting) == 2, "a visit without news asks for none"
+
+
+def test_a_back_fill_goes_on_with_visits_until_it_is_done(relayed: Relayed) -> None:
+    world = relayed.world
+    world.register(event(), table())
+    for number in range(3):
+        world.push(tx(f"user{number}"))
+    world.register({**table("Late", keys=[]), "backfill": True})
+    relayed.visit_registry(DONE)
+    next_ms = min(message.not_before_ms for message in relayed.queue.waiting)
+    assert next_ms == world.clock.now_ms() + BUILD_MS
+    run_jobs(world)
+    assert [fold.name for fold in relayed.folds.take()] == [event_name(NS, "Tx")]
+    world.fold()
+    world.clock.advance(BUILD_MS / 1000)
+    relayed.visit_registry()
+    assert relayed.folds.take() == []
+    assert world.get("", "Late") == {"c": 3, "s": 3.0}
+    relayed.context.meter.flush()
+    assert relayed.lines[-1]["BackfillAgeMs"] == [0], "at the first visit; at the second it was done"

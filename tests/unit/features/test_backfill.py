@@ -1,0 +1,228 @@
+"""Back-fills: whatever happens meanwhile, and wherever anything dies, a table then has every event once."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from headrace import jobs
+from headrace.errors import Conflict
+from headrace.features.errors import TableNotFound
+from headrace.features.fold import Folder
+from headrace.features.pipeline.ops.core import Sum
+from headrace.features.register import Registrations
+from headrace.features.values import lane
+from headrace.objects import keys, packed
+from tests.unit.features.backfilling import advance, backfills, finish, late, run_jobs
+from tests.unit.features.interposing import Died, Interposed, at_every_call, die
+from tests.unit.features.world import NS, World, event, table, tx
+
+
+def started(lanes: int = 1) -> World:
+    """Returns a namespace with events, half of them folded, and a table that is being back-filled."""
+    node = event(lanes=lanes, lane_key="user") if lanes > 1 else event()
+    world = World(node, table())
+    for number in range(10):
+        world.push(tx(user=f"u{number % 5}", amount=number))
+        if number == 4:
+            world.fold()
+    world.register(late(c="count", s=("sum", {"field": "amount"})))
+    return world
+
+
+def check(world: World, pushes: int = 10) -> None:
+    """Checks that the table shows every event once, to processes with warm and with cold caches."""
+    for by in (world.api, world.other()):
+        rows = [world.get(f"u{number}", "Late", by=by) for number in range(5)]
+        assert sum(row.get("c", 0) for row in rows) == pushes
+        assert sum(row.get("s", 0.0) for row in rows) == sum(range(pushes))
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_table_that_is_back_filled_has_all_events_however_many_come_meanwhile(lanes: int) -> None:
+    world = started(lanes)
+    warm = world.other()
+    assert world.get("u1", "Late", by=warm) == {}
+    number = 10
+    for step in (lambda: advance(world, lanes), lambda: run_jobs(world), *[lambda: advance(world, lanes)] * 3):
+        world.push(tx(user=f"u{number % 5}", amount=number))
+        number += 1
+        step()
+    world.push(tx(user="u0", amount=number))
+    check(world, number + 1)
+    assert world.get("u1", "Late", by=warm) == world.get("u1", "Late")
+    assert not world.api.registry(NS).building
+    world.clock.advance(301)
+    before = len(world.stores.tables["features"].kept)  # type: ignore[attr-defined]
+    for each in range(lanes):
+        world.fold(number=each)
+    assert len(world.stores.tables["features"].kept) < before, "rows of before are removed"  # type: ignore[attr-defined]
+    check(world, number + 1)
+
+
+def test_the_old_rows_are_read_until_the_new_ones_have_all_events() -> None:
+    world = started()
+    world.push(tx(user="u1", amount=10))
+    for _ in range(3):
+        assert advance(world) == 1
+        assert world.get("u1", "Late") == {"c": 1, "s": 10.0}
+    run_jobs(world)
+    assert advance(world) == 1
+    assert world.get("u1", "Late") == {"c": 1, "s": 10.0}, "the registry has not been told"
+    assert advance(world) == 0
+    check(world, 11)
+
+
+def test_a_table_that_has_state_keeps_it_until_the_end_and_a_second_start_is_the_same_back_fill() -> None:
+    world = started()
+    first = backfills(world.stores).start(NS, "U")
+    assert backfills(world.stores).start(NS, "U") == first
+    assert world.get("u1") == {"c": 2, "s": 7.0}
+    finish(world)
+    assert world.get("u1") == {"c": 2, "s": 7.0}
+    assert backfills(world.stores).start(NS, "U") != first
+    with pytest.raises(TableNotFound):
+        backfills(world.stores).start(NS, "Tx")
+
+
+def test_a_feature_that_is_added_meanwhile_starts_then_and_a_changed_table_gives_the_back_fill_up() -> None:
+    world = started()
+    world.register(late(c="count", s=("sum", {"field": "amount"}), m=("max", {"field": "amount"})))
+    world.push(tx(user="u0", amount=10))
+    finish(world)
+    check(world, 11)
+    assert world.get("u0", "Late")["m"] == 10.0
+    world.register(late(c="count", s=("sum", {"field": "n"})), force=True)
+    world.register(table("Late", c="count"), force=True)
+    assert not world.api.registry(NS).building
+    run_jobs(world)
+    assert advance(world) == 0
+    assert world.get("u0", "Late") == {}
+    mark = world.stores.tables["features"].mark(world.api.head(lane(NS, "Tx", 0)).log_id)  # type: ignore[union-attr]
+    assert not mark.builds
+
+
+def test_a_back_fill_whose_job_fails_or_whose_events_fail_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = started()
+    advance(world)
+    (building,) = world.api.registry(NS).building.values()
+    jobs.note(world.stores.objects, keys.job_ended(building.job_id), jobs.Ended(packed.VERSION, 1, "no memory"))
+    assert advance(world) == 0
+    assert not world.api.registry(NS).building
+    backfills(world.stores).start(NS, "Late")
+    run_jobs(world)
+    world.push(tx(user="u0", amount=10))
+
+    def fails(*_: object) -> None:
+        raise OverflowError("poison")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sum, "fold", fails)
+        Folder(Registrations(world.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
+    assert advance(world) == 0
+    assert not world.api.registry(NS).building
+
+
+def test_events_that_are_gone_are_not_lost_to_features_of_all_time() -> None:
+    world = World(event(keep_events_for_ms=60_000), table(), table("W", c=("count", {"window": "1h"})))
+    world.push()
+    world.fold()
+    world.clock.advance(7_200)
+    world.push()
+    world.fold()
+    assert world.api.head(lane(NS, "Tx", 0)).state.floor == 1
+    with pytest.raises(Conflict):
+        backfills(world.stores).start(NS, "U")
+    backfills(world.stores).start(NS, "W")
+    finish(world)
+    assert world.get(table="W") == {"c": 1}
+    assert world.get() == {"c": 2, "s": 2.0}
+
+
+def test_no_event_is_let_go_of_while_a_back_fill_may_read_it() -> None:
+    world = World(event(keep_events_for_ms=60_000), table())
+    world.push()
+    world.register(late())
+    world.clock.advance(7_200)
+    world.push()
+    advance(world)
+    assert world.api.head(lane(NS, "Tx", 0)).state.floor == 0
+    finish(world)
+    world.clock.advance(7_200)
+    world.fold()
+    assert world.api.head(lane(NS, "Tx", 0)).state.floor == 2
+    assert world.get(table="Late") == {"c": 2, "s": 2.0}
+
+
+def _advance_in(port: Interposed, world: World) -> None:
+    with suppress(Died):
+        backfills(port.stores).advance(NS)
+        Folder(Registrations(port.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
+    check_and_finish(world)
+
+
+def check_and_finish(world: World) -> None:
+    world.push(tx(user="u1", amount=10))
+    finish(world)
+    check(world, 11)
+    assert world.get("u1")["c"] == 3
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+@pytest.mark.parametrize("other", [die, advance], ids=["dies", "another"])
+def test_whoever_goes_on_may_die_or_meet_another_at_any_call(steps: int, other: Any) -> None:
+    worlds: list[World] = []
+
+    def prepare() -> World:
+        world = started()
+        for _ in range(steps):
+            advance(world)
+            run_jobs(world)
+        worlds[:] = [world]
+        return world
+
+    assert at_every_call(lambda port: _advance_in(port, worlds[0]), prepare, other) >= 4
+
+
+@pytest.mark.parametrize("other", [die, advance], ids=["dies", "another"])
+def test_a_start_may_die_or_meet_another_at_any_call(other: Any) -> None:
+    worlds: list[World] = []
+
+    def prepare() -> World:
+        world = World(event(), table(), table("Late", c="count", s=("sum", {"field": "amount"})))
+        for number in range(10):
+            world.push(tx(user=f"u{number % 5}", amount=number))
+        worlds[:] = [world]
+        return world
+
+    def start(port: Interposed) -> None:
+        with suppress(Died):
+            backfills(port.stores).start(NS, "Late")
+        check_and_finish(worlds[0])
+
+    assert at_every_call(start, prepare, other) >= 8
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_histories(seed: int) -> None:
+    luck = random.Random(seed)
+    world = started()
+    steps = {
+        "push": lambda: world.push(tx(user=f"u{luck.randrange(5)}", amount=luck.randrange(9)), by=world.other()),
+        "fold": lambda: Folder(Registrations(world.stores)).fold(
+            lane(NS, "Tx", 0), world.clock.monotonic() + luck.choice([0, 10])
+        ),
+        "advance": lambda: backfills(world.stores).advance(NS),
+        "jobs": lambda: run_jobs(world),
+        "start": lambda: backfills(world.stores).start(NS, luck.choice(["U", "Late"])),
+        "clock": lambda: world.clock.advance(luck.choice([1, 61, 400])),
+    }
+    for _ in range(60):
+        steps[luck.choice(["push", "push", *steps])]()
+    finish(world)
+    total = world.api.head(lane(NS, "Tx", 0)).state.next_offset
+    for name in ("U", "Late"):
+        assert sum(world.get(f"u{number}", name, by=world.other()).get("c", 0) for number in range(5)) == total
