@@ -1,4 +1,4 @@
-"""The commands that export feature tables: training sets and snapshots, which a job of the server writes as Parquet."""
+"""The commands that start jobs of feature tables: training sets and snapshots, which are Parquet, and back-fills."""
 
 from __future__ import annotations
 
@@ -87,12 +87,33 @@ def snapshot(tables: Tables, table: str, as_of: str | None, **options: Any) -> N
             say(line)
 
 
+@click.command(
+    epilog=example(
+        "headrace features backfill Spend --dry-run",
+        "headrace features backfill Spend",
+        'headrace features register new.json    # a table with "backfill": true is back-filled at once',
+    )
+)
+@click.argument("table")
+@click.option("--dry-run", is_flag=True, help="Only say what is read, and about what it takes and costs.")
+@click.option("--no-wait", is_flag=True, help="Print the id of the job, and do not wait for its end.")
+@json_option
+@tables_options
+def backfill(tables: Tables, table: str, **options: Any) -> None:
+    """Compute TABLE from all events that are kept, as if it had always been as it is now.
+
+    A table that is new has the events since its registration. While its rows are computed again it is read as it is; then
+    the new rows, which have every event, take their place at once.
+    """
+    _export(tables, "backfill", {"table": table}, features=(), backfill=False, **options)
+
+
 @click.command(epilog=example("headrace features job 1700000000000-0123456789ab", "headrace features job ID --json"))
 @click.argument("job_id", metavar="ID")
 @json_option
 @tables_options
 def job(tables: Tables, job_id: str, as_json: bool) -> None:
-    """Show what became of a training set or a snapshot."""
+    """Show what became of a training set, a snapshot or a back-fill."""
     answer = _look(tables, job_id)
     if as_json:
         print_document(answer)

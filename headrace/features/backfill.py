@@ -133,7 +133,9 @@ class Backfills:
             applied = (Applied(first, document),)
             sources.append(Source(number, head.log_id, first, max(first, end), (), applied, generation))
         now_ms = self._stores.clock.now_ms()
-        jobs.ask(self._stores.objects, building.job_id, FOLD, now_ms, FoldInput(tuple(sources), (table,)))
+        jobs.ask(
+            self._stores.objects, building.job_id, FOLD, now_ms, FoldInput(tuple(sources), (table,), namespace, table)
+        )
 
 
 def _since(pipelines: Pipelines, head: Head, table: str, what: str | Building) -> int:

@@ -1,5 +1,5 @@
-"""Exports of feature tables, which Spark jobs write (`headrace.jobs`): snapshots and training sets. This module plans them,
-asks for them, and tells what became of them.
+"""The Spark jobs of feature tables (`headrace.jobs`): exports, which are snapshots and training sets, and back-fills. This
+module plans them, asks for them, and tells what became of them.
 
 A job is told which events to read, not where they are: it waits until they are sealed, which is asked for here.
 """
@@ -14,16 +14,19 @@ import msgspec
 
 from headrace import jobs
 from headrace.errors import InvalidRequest
+from headrace.features.backfill import Backfills
 from headrace.features.errors import JobNotFound, TableNotFound
 from headrace.features.events import Pipelines
 from headrace.features.jobs import (
     ASOF,
+    FOLD,
     LABELS,
     SNAPSHOT,
     Applied,
     AsOfInput,
     Estimate,
     ExportResult,
+    FoldResult,
     SnapshotInput,
     Source,
     estimate,
@@ -72,11 +75,11 @@ class Plan(NamedTuple):
 
 
 class Job(NamedTuple):
-    """An export that was asked for. `result` is None until it has succeeded."""
+    """A job that was asked for. `result` is None until it has succeeded: a back-fill has once its rows are read."""
 
     table: str
     status: Status
-    result: ExportResult | None
+    result: ExportResult | FoldResult | None
 
 
 class _Owner(msgspec.Struct, frozen=True):
@@ -133,18 +136,48 @@ class Exports:
         given = found.sources, asked.namespace, found.event, asked.table, tuple(asked.names)
         return self._ask(found, ASOF, AsOfInput(*given, objects), is_dry)
 
+    def backfill(self, namespace: str, table: str, *, is_dry: bool = False) -> Plan:
+        """Lets a table be computed from all events (`headrace.features.backfill`).
+
+        Raises:
+            TableNotFound: there is no such table.
+            Conflict: it would lose events that are gone.
+            HeadraceError: it may have begun.
+        """
+        found = self._look(Request(namespace, table, (), is_backfilled=True), None)
+        if is_dry:
+            return found.plan
+        building = Backfills(self._log).start(namespace, table)
+        for log_id in found.unsealed:
+            self._seal(log_id)
+        return found.plan._replace(job_id=building.job_id)
+
     def show(self, namespace: str, job_id: str) -> Job:
-        """Returns what is known about an export. Raises JobNotFound."""
+        """Returns what is known about a job. Raises JobNotFound."""
         objects = self._stores.objects
         request = jobs.load_request(objects, job_id) if keys.made_ms(job_id) is not None else None
-        if request is None or request.kind not in (SNAPSHOT, ASOF):
+        if request is None or request.kind not in (SNAPSHOT, ASOF, FOLD):
             raise JobNotFound(job_id)
-        owner = packed.parse(bytes(request.input), _Owner, "input of an export")
+        owner = packed.parse(bytes(request.input), _Owner, "input of a job")
         status = jobs.status(objects, job_id)
         if owner.namespace != namespace or status is None:
             raise JobNotFound(job_id)
+        if request.kind == FOLD:
+            return self._show_backfill(owner, job_id, status)
         result = jobs.result(objects, job_id, ExportResult) if status.state == "succeeded" else None
         return Job(owner.table, status, result)
+
+    def _show_backfill(self, owner: _Owner, job_id: str, status: Status) -> Job:
+        """Returns what is known about a back-fill: it goes on after its job, until the table is read with all events."""
+        state = self._log.registry(owner.namespace).registry.tables.get(owner.table)
+        if state is not None and state.building is not None and state.building.job_id == job_id:
+            is_over = status.state == "succeeded"
+            return Job(owner.table, status._replace(state="running", ended_ms=0) if is_over else status, None)
+        result = jobs.result(self._stores.objects, job_id, FoldResult)
+        if result is not None and state is not None and state.generation == result.generations[owner.table]:
+            return Job(owner.table, status._replace(state="succeeded"), result)
+        reason = status.reason or "given up: the table was changed, or an event makes its features fail"
+        return Job(owner.table, status._replace(state="failed", reason=reason), None)
 
     def _ask(self, found: _Lanes, kind: str, what: SnapshotInput | AsOfInput, is_dry: bool) -> Plan:
         if is_dry:

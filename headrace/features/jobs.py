@@ -53,10 +53,16 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class FoldInput(msgspec.Struct, frozen=True):
-    """Which tables to compute, in the generation that the last pipeline of each lane names, from one event's lanes."""
+    """Which tables to compute, in the generation that the last pipeline of each lane names, from one event's lanes.
+
+    Attributes:
+        namespace, table: whose back-fill it is.
+    """
 
     sources: tuple[Source, ...]
     tables: tuple[str, ...]
+    namespace: str = ""
+    table: str = ""
 
 
 class Export(msgspec.Struct, frozen=True):

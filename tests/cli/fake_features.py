@@ -12,7 +12,9 @@ import msgspec
 
 from tests.cli.fake_topics import Fault
 
-_CALL = re.compile(r"(?:/features/([^/]+))?/(register|registry|get|push/(\w+)/batch|snapshot|training-set|jobs/.+)")
+_CALL = re.compile(
+    r"(?:/features/([^/]+))?/(register|registry|get|push/(\w+)/batch|snapshot|training-set|backfill|jobs/.+)"
+)
 
 
 PLAN = {
@@ -65,7 +67,7 @@ class FakeFeatures:
         def serve() -> httpx.Response:
             if call == "register":
                 return self.register(known, request)
-            if call in ("snapshot", "training-set"):
+            if call in ("snapshot", "training-set", "backfill"):
                 return httpx.Response(200, json=PLAN if json.loads(request.content).get("dry_run") else ASKED)
             return self.get(request) if call == "get" else self.push(event, request)
 

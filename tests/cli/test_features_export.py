@@ -88,6 +88,16 @@ def test_a_dry_run_says_what_it_takes(headrace: Shell, features: FakeFeatures) -
     assert all("jobs" not in one.url.path for one in features.requests)
 
 
+def test_a_back_fill_is_waited_for(headrace: Shell, features: FakeFeatures) -> None:
+    result = {name: RESULT[name] for name in ("rows", "events", "skipped", "example")}
+    features.jobs = [{**JOB, "kind": "backfill", "state": "running"}, {**DONE, "kind": "backfill", "result": result}]
+    done = headrace("features", "backfill", "Spend")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "12 rows from 46 events in 1m 1s" in done.stderr
+    assert body(features) == {"table": "Spend"}
+    assert headrace("features", "backfill", "Spend", "--dry-run").stdout.startswith("reads 46 events")
+
+
 def test_it_need_not_be_waited_for(headrace: Shell, features: FakeFeatures) -> None:
     features.jobs = [{**JOB, "state": "running", "done": 1, "of": 3}, DONE]
     assert headrace(*SNAPSHOT, "--no-wait").stdout == f"{ASKED['job_id']}\n"
@@ -105,7 +115,7 @@ def test_a_failure_says_why(headrace: Shell, features: FakeFeatures) -> None:
     assert "labels have no column" in headrace("features", "job", JOB["job_id"]).stdout
 
 
-@pytest.mark.parametrize("command", ["training-set", "snapshot", "job"])
+@pytest.mark.parametrize("command", ["training-set", "snapshot", "backfill", "job"])
 def test_help_has_examples(headrace: Shell, command: str) -> None:
     result = headrace("features", command, "--help")
     assert f"headrace features {command}" in result.stdout

@@ -168,7 +168,7 @@ FEATURES = FeatureSurface(
     shape=shape,
     roots=(
         *("/register", "/registry", "/push", "/get", "/batch_get", "/ping", "/reset", "/ready"),
-        *("/snapshot", "/training-set", "/jobs"),
+        *("/backfill", "/snapshot", "/training-set", "/jobs"),
         PREFIX,
     ),
     open_paths=frozenset({"/ready"}),

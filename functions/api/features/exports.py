@@ -1,4 +1,4 @@
-"""The routes that export feature tables: they start jobs, and show what became of them."""
+"""The routes that export or back-fill feature tables: they start jobs, and show what became of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import msgspec
 from starlette.responses import Response
 
 from functions.access import Scope
-from functions.api.features.calls import Call, convert, parse
+from functions.api.features.calls import Call, ChangeUnknown, convert, parse
+from functions.api.features.registrations import failing_as
+from headrace.errors import RequestTimeout
 from headrace.features.errors import JobNotFound, TableNotFound
 from headrace.features.exports import Plan, Request
-from headrace.features.jobs import ASOF, ExportResult
+from headrace.features.jobs import ASOF, FOLD, ExportResult, FoldResult
 from headrace.features.rows import parse_as_of, write_as_of
 
 
@@ -36,6 +38,13 @@ class LabelsBody(ExportBody, frozen=True, kw_only=True):
     labels: str
 
 
+class BackfillBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of `/backfill`."""
+
+    table: str
+    dry_run: bool = False
+
+
 async def snapshot(call: Call) -> Response:
     """Asks for the rows of a table, or says what that takes."""
     return await call.reply(_shown(await call.run(_snapshot, call, await call.read())))
@@ -46,8 +55,13 @@ async def training_set(call: Call) -> Response:
     return await call.reply(_shown(await call.run(_training_set, call, await call.read())))
 
 
+async def backfill(call: Call) -> Response:
+    """Has a table computed from all events, or says what that takes."""
+    return await call.reply(_shown(await call.run(_backfill, call, await call.read())))
+
+
 async def show_job(call: Call) -> Response:
-    """Shows what became of an export."""
+    """Shows what became of a job."""
     return await call.reply(await call.run(_show, call, call.part(1)))
 
 
@@ -60,6 +74,13 @@ def _snapshot(call: Call, data: bytes) -> Plan:
 def _training_set(call: Call, data: bytes) -> Plan:
     body: LabelsBody = convert(parse(data), LabelsBody)
     return call.context.exports().training_set(_request(call, body), body.labels, is_dry=body.dry_run)
+
+
+def _backfill(call: Call, data: bytes) -> Plan:
+    body: BackfillBody = convert(parse(data), BackfillBody)
+    check_scopes(call, body.table)
+    with failing_as(RequestTimeout() if body.dry_run else ChangeUnknown()):
+        return call.context.exports().backfill(call.namespace, body.table, is_dry=body.dry_run)
 
 
 def _request(call: Call, body: ExportBody) -> Request:
@@ -96,6 +117,9 @@ def _shown(plan: Plan) -> dict[str, Any]:
     }
 
 
+_KINDS = {ASOF: "training-set", FOLD: "backfill"}
+
+
 def _show(call: Call, job_id: str) -> dict[str, Any]:
     call.grant.require(Scope.ADMIN)
     job = call.context.exports().show(call.namespace, job_id)
@@ -104,7 +128,7 @@ def _show(call: Call, job_id: str) -> dict[str, Any]:
     status = job.status
     return {
         "job_id": job_id,
-        "kind": "training-set" if status.kind == ASOF else status.kind,
+        "kind": _KINDS.get(status.kind, status.kind),
         "table": job.table,
         "state": status.state,
         "created_ms": status.created_ms,
@@ -117,14 +141,19 @@ def _show(call: Call, job_id: str) -> dict[str, Any]:
     }
 
 
-def _result(bucket: str, result: ExportResult) -> dict[str, Any]:
+def _result(bucket: str, result: ExportResult | FoldResult) -> dict[str, Any]:
     lanes = result.counted.values()
+    read = {
+        "events": sum(lane.events for lane in lanes),
+        "skipped": sum(lane.skipped for lane in lanes),
+        "example": next((lane.example for lane in lanes if lane.example), ""),
+    }
+    if isinstance(result, FoldResult):
+        return {"rows": sum(part.rows for part in result.parts), **read}
     return {
         "objects": [f"s3://{bucket}/{key}" for key in result.objects],
         "rows": result.rows,
         "unmatched": result.unmatched,
-        "events": sum(lane.events for lane in lanes),
-        "skipped": sum(lane.skipped for lane in lanes),
-        "example": next((lane.example for lane in lanes if lane.example), ""),
+        **read,
         "view": result.view,
     }

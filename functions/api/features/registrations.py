@@ -104,7 +104,7 @@ def _register(call: Call, data: bytes) -> Any:
         raise error from exc
     _check_scopes(call, body)
     is_dry = isinstance(body, dict) and body.get("dry_run") is True
-    with _failing_as(RequestTimeout() if is_dry else ChangeUnknown()):
+    with failing_as(RequestTimeout() if is_dry else ChangeUnknown()):
         return call.features.register(call.namespace, body)
 
 
@@ -123,12 +123,12 @@ def _check_scopes(call: Call, body: Any) -> None:
 
 
 def _reset(call: Call) -> int:
-    with _failing_as(ChangeUnknown()):
+    with failing_as(ChangeUnknown()):
         return call.features.reset(call.namespace)
 
 
 @contextmanager
-def _failing_as(error: HeadraceError) -> Iterator[None]:
+def failing_as(error: HeadraceError) -> Iterator[None]:
     """Raises this error for one of which the library does not tell on which side of the registry's entry it happened: after
     it a change may be in force.
     """

@@ -30,6 +30,7 @@ _ROUTES: dict[str, tuple[str, Route]] = {
     "/get": ("POST", reads.get),
     "/batch_get": ("POST", reads.batch_get),
     "/get/{name}/{key:path}": ("GET", reads.legacy_get),
+    "/backfill": ("POST", exports.backfill),
     "/snapshot": ("POST", exports.snapshot),
     "/training-set": ("POST", exports.training_set),
     "/jobs/{job_id}": ("GET", exports.show_job),

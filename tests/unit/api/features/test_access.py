@@ -35,6 +35,7 @@ ROUTES: list[tuple[str, str, Any, set[str]]] = [
     ("GET", "/get/U/a", None, {"r", "rw", "ar"}),
     ("GET", "/get/c/a", None, {"r", "rw", "ar"}),
     ("POST", "/snapshot", {"table": "U"}, {"ar"}),
+    ("POST", "/backfill", {"table": "U"}, {"ar"}),
     ("GET", "/metrics", None, {"r", "rw", "ar"}),
 ]
 

@@ -44,6 +44,7 @@ BODIES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"table": "text", "key": "key", "features": "names", "consistency": "consistency"},
     ),
     "/batch_get": ({"requests": []}, {"requests": "entries", "consistency": "consistency"}),
+    "/backfill": ({"table": "U"}, {"table": "text", "dry_run": "switch"}),
     "/snapshot": ({"table": "U"}, {"table": "text", "features": "names", "backfill": "switch", "dry_run": "switch"}),
     "/training-set": (
         {"table": "U", "labels": "labels/default/"},

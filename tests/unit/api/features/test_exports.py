@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from functions.access import Access
 from functions.api.context import assemble
 from functions.queue import MemoryQueue, Message
 from headrace import jobs
@@ -19,7 +20,8 @@ from headrace.objects import keys
 from headrace.settings import Settings
 from tests.unit.api.asgi import Server
 from tests.unit.api.features.wire import ask, code, register, serving
-from tests.unit.features.world import event, table, tx
+from tests.unit.features.backfilling import finish, run_jobs
+from tests.unit.features.world import World, event, table, tx
 
 LABELS = "labels/default/l.parquet"
 SETTINGS = Settings(metrics_interval_ms=0, bucket="b")
@@ -105,9 +107,36 @@ def test_a_job_is_followed_to_its_end(server: Server) -> None:
         assert code(ask(server, "GET", missing)) == (404, "job_not_found")
 
 
+def test_a_back_fill_is_shown_until_its_rows_are_read() -> None:
+    world = World(event(), table(), table("All", keys=[]))
+    world.push()
+    server = Server(parts=assemble(world.stores, Access({}, "*")))
+    before = server.dump()
+    plan = ask(server, "POST", "/backfill", {"table": "U", "dry_run": True}).json
+    assert server.dump() == before
+    assert plan["events"] == 1
+    job_id = ask(server, "POST", "/backfill", {"table": "U"}).json["job_id"]
+    assert ask(server, "POST", "/backfill", {"table": "U"}).json["job_id"] == job_id, "it is under way"
+    shown = ask(server, "GET", f"/jobs/{job_id}").json
+    assert (shown["kind"], shown["table"], shown["state"]) == ("backfill", "U", "waiting")
+    run_jobs(world)
+    jobs.note(world.stores.objects, keys.job_ended(job_id), Ended(1, 9))
+    shown = ask(server, "GET", f"/jobs/{job_id}").json
+    assert (shown["state"], shown["ended_ms"], shown["result"]) == ("running", 0, None), "it is not read"
+    finish(world)
+    shown = ask(server, "GET", f"/jobs/{job_id}").json
+    assert (shown["state"], shown["result"]) == ("succeeded", {"rows": 1, "events": 0, "skipped": 0, "example": ""})
+    given_up = ask(server, "POST", "/backfill", {"table": "All"}).json["job_id"]
+    register(server, table("All", keys=[], c=("sum", {"field": "n"})), force=True)
+    shown = ask(server, "GET", f"/jobs/{given_up}").json
+    assert shown["state"] == "failed"
+    assert "given up" in shown["reason"]
+    assert code(ask(server, "POST", "/backfill", {"table": "Tx"})) == (404, "unknown_table")
+
+
 def test_a_job_of_another_kind_is_none_of_these(server: Server) -> None:
     job_id = "1700000000000-0123456789ab"
-    jobs.ask(server.parts.stores.objects, job_id, "fold", 5, Counted())
+    jobs.ask(server.parts.stores.objects, job_id, "scrub", 5, Counted())
     assert code(ask(server, "GET", f"/jobs/{job_id}")) == (404, "job_not_found")
 
 
