@@ -146,7 +146,7 @@ ACKNOWLEDGED = (
     *_objects("Sockets/Role", "the key of what a state names holds a number and a nonce", *permissions.STATE_OBJECTS),
     *(
         finding
-        for role in ("Api/Role", "Streaming/Role", "Sockets/Role")
+        for role in ("Api/Role", "Streaming/Role", "Sockets/Role", "Relay/Role")
         for finding in _objects(
             role, "a job has a directory of its own, named when it is asked for", permissions.JOB_STATES
         )
@@ -171,6 +171,7 @@ ACKNOWLEDGED = (
     *_objects("Relay/Role", "a payload's key holds its slot and a nonce", permissions.SPILLED_OBJECTS),
     *_objects("Relay/Role", "a definition's key holds its number and a nonce", permissions.DEFINITIONS),
     *_objects("Folder/Role", "it reads any lane, whose ids it is told", permissions.LOG_OBJECTS),
+    *_objects("Folder/Role", "a job has a directory of its own, named when it is asked for", permissions.JOBS),
     *_objects("Relay/Role", "the key of removed records holds a number and a nonce", permissions.STATE_OBJECTS[0]),
     *_objects("Indexer/Role", "it looks at the manifests of any log", permissions.MANIFESTS),
     *_objects("Indexer/Role", "it looks at the definitions of any log", permissions.DEFINITIONS),

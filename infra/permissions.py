@@ -181,6 +181,9 @@ def relay_statements(
         _on_objects("SpillPayloads", bucket, ["PutObject"], SPILLED_OBJECTS),
         _on_objects("PutDefinitions", bucket, ["PutObject"], DEFINITIONS),
         _on_objects("PutStateObjects", bucket, ["PutObject"], STATE_OBJECTS[0]),
+        # Of back-fills.
+        _on_objects("AskForJobs", bucket, ["PutObject"], JOB_REQUESTS),
+        _on_objects("FollowJobs", bucket, ["GetObject"], JOB_STATES),
         _list_objects(bucket),
         *_use_key_through_tables(bucket, key),
         *_use_key_through_bucket(bucket, key),
@@ -211,6 +214,8 @@ def folder_statements(
         _on_table("Watermarks", tables.watermarks, ["GetItem", "UpdateItem"]),
         _on_table("Features", tables.features, ["GetItem", "Query", "BatchGetItem", "PutItem", "BatchWriteItem"]),
         _on_objects("ReadLogs", bucket, ["GetObject"], LOG_OBJECTS),
+        # The rows that a back-fill's job has computed.
+        _on_objects("ReadRows", bucket, ["GetObject"], JOBS),
         _list_objects(bucket),
         *_use_key_through_tables(bucket, key),
         # It writes no object.
@@ -284,7 +289,7 @@ def indexer_statements(
 
 
 def job_statements(*, bucket: s3.IBucket, key: kms.IKey | None) -> list[iam.PolicyStatement]:
-    """Returns what a job may do: read segments and labels, write runs, merged segments and exports. It publishes and
+    """Returns what a job may do: read segments and labels, write runs, merged segments, exports and rows. It publishes and
     deletes nothing.
     """
     return [

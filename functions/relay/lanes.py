@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.features.register import Registrations
 
 DONE = "done"  # the kind of the entry that ends a registration
-BUILD_MS = 15_000  # between looks at back-fills that are under way
+BUILD_MS = 5_000  # between looks at back-fills that are under way
 # After a registration: when the rows that it has made useless may go, and when they may go again, each a little later.
 _LOOKS_MS = (330_000, 86_400_000 + 900_000)
 

@@ -328,6 +328,8 @@ def live_with_features(server: DevServer) -> None:
         (made,) = http.get(job).json()["result"]["objects"]
         key = made.removeprefix(f"s3://{stores.settings.bucket}/")
         assert pq.read_table(pa.BufferReader(stores.objects.get(key)))["c"].to_pylist() == [1, None]
+        ask("/register", nodes=[{**table("Late"), "backfill": True}])  # the relay asks for its job
+        eventually(lambda: ask("/get", table="Late", key="a").get("c") == 1, "a table is not back-filled")
         run_in_role(server, "folder", "tests.e2e.late_folder", "drop", log_id)
         run_in_role(server, "", "tests.e2e.late_folder", "open")
         eventually(lambda: stores.catalog.get(FEATURES, "default/Left"), "nobody ends the registration")

@@ -156,8 +156,8 @@ def test_the_relay_appends_and_tells_and_deletes_no_object(resources: Resources)
         "Features": {"GetItem"},
     }
     assert _by_pattern(resources.allowed("relay", "s3")) == {
-        "s3:GetObject": {"L/*"},
-        "s3:PutObject": {"L/wal/*", "L/registry/*", "L/dead/*"},
+        "s3:GetObject": {"L/*", f"jobs/{'?' * 26}/*.json.zst"},
+        "s3:PutObject": {"L/wal/*", "L/registry/*", "L/dead/*", f"jobs/{'?' * 26}/request.json.zst"},
         "s3:ListBucket": {""},
     }
 
@@ -169,7 +169,10 @@ def test_the_folder_writes_rows_and_no_object(resources: Resources) -> None:
         "Watermarks": {"GetItem", "UpdateItem"},
         "Features": {"GetItem", "Query", "BatchGetItem", "PutItem", "BatchWriteItem"},
     }
-    assert _by_pattern(resources.allowed("folder", "s3")) == {"s3:GetObject": {"L/*"}, "s3:ListBucket": {""}}
+    assert _by_pattern(resources.allowed("folder", "s3")) == {
+        "s3:GetObject": {"L/*", "jobs/*"},
+        "s3:ListBucket": {""},
+    }
 
 
 def test_the_indexer_changes_indexes_and_puts_merged_segments_in_the_place_of_small_ones(
