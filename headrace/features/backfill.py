@@ -8,8 +8,8 @@ read in its place once it has all events.
  4. When that is so in all lanes, an entry of the registry, and then of each lane, says that the generation is read. The
     rows of the other one are removed, as after any registration that drops state.
 
-Each generation is a function of the log alone, so nothing is lost or doubled. Whoever runs `advance` goes on where another
-one ended: it only looks at what is there.
+Each generation is a function of the log alone, so nothing is lost or doubled. A process that runs `advance` goes on where
+another one ended: it only looks at what is there.
 """
 
 from __future__ import annotations
