@@ -285,13 +285,12 @@ class Lanes:
         return False
 
     def _add(self, tail: Tail, newest: Entry, read: Moment) -> None:
-        before = tail.head.state.definition
-        tail.newest, tail.read = newest, read
-        tail.head = tail.head._replace(state=newest.state)
-        if tail.head.state.definition != before:
+        head = tail.head._replace(state=newest.state)
+        if head.state.definition != tail.head.state.definition:
             first = tail.mark.folded if tail.mark is not None else 0
-            tail.pipelines = self._log.pipelines_of(tail.head, first)
+            tail.pipelines = self._log.pipelines_of(head, first)  # may fail: until then nothing has changed
             tail.forget_index()
+        tail.head, tail.newest, tail.read = head, newest, read
 
     def _renew(self, tail: Tail) -> None:
         """Reads the mark again from time to time, and lets go of events that are in the rows."""

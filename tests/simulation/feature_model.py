@@ -189,7 +189,7 @@ class Model:
             note(law, is_once or (not at and is_repeat), event, at, stamps, ack)
             told = [(log, offset + 1) for log, offset in at if lane_of(log.config.role) == ack.lane]
             is_there = any(end <= ack.end for _, end in told)
-            note(WRITTEN, ack.is_replay or not at or is_there, event, at, ack)
+            note(WRITTEN, is_there or is_repeat or ack.is_replay, event, at, ack)
             for log, end in told:
                 log.told = max(log.told, end)
 

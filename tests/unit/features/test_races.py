@@ -415,6 +415,28 @@ def test_whatever_happens_every_answer_is_that_of_a_naive_fold(seed: int) -> Non
             assert world.get(user, name, by=by) == world.naive(user, name), (step, kind, name)
 
 
+def test_a_read_that_fails_at_any_call_leaves_nothing_half_done() -> None:
+    """Of a registration and a push that it met, the next read of the same process misses neither."""
+    for number in itertools.count(1):
+        world = pushed()
+        port = Interposed(world.stores)
+        api = Features(port.stores)
+        assert world.get(by=api) == EXPECTED
+        world.register(table(c=("sum", {"field": "amount"})), force=True)
+        world.push(tx(amount=5))
+        port.calls, port.left, port.action = 0, number, _time_out
+        with suppress(HeadraceError, StoreError):
+            world.get(by=api)
+        if port.action is not None:
+            break
+        assert world.get(by=api) == {"c": 5.0}, number
+    assert number > 3
+
+
+def _time_out() -> None:
+    raise StoreTimeout("injected")
+
+
 def test_errors_of_stores_are_told_and_the_next_read_is_right() -> None:
     world = pushed()
     rows = Faulty(world.stores.tables["features"])
