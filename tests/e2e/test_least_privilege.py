@@ -323,6 +323,7 @@ def live_with_features(server: DevServer) -> None:
         assert ask("/get", table="U", key="a")["c"] == 1
         labels = pa.table({"user": ["a", "z"], "event_timestamp": [stores.clock.now_ms()] * 2})
         stores.objects.put("labels/default/l.parquet", parquet(labels))
+        ask("/push", event="Tx", data=tx("y"))  # it is not sealed yet: the api asks for that
         job = f"/jobs/{ask('/training-set', table='U', labels='labels/default/')['job_id']}"
         eventually(lambda: http.get(job).json()["state"] in ("succeeded", "failed"), "the training set is not made")
         (made,) = http.get(job).json()["result"]["objects"]

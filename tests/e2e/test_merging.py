@@ -145,6 +145,7 @@ def errors(server: DevServer, folder: Path) -> list[Any]:
     return wrong + [log for log in recovered["logs"] if log["wrote"] not in ([], ["watermark"])]
 
 
+@pytest.mark.full  # for every push, the log whose indexer is killed is merged and read
 def test_a_slow_log_is_merged_and_answers_as_before(
     server: DevServer, http: httpx.Client, stores: Stores, tmp_path: Path
 ) -> None:

@@ -203,9 +203,11 @@ def dispatcher(context: Context) -> tuple[Indexer, Silent]:
     return Indexer(dataclasses.replace(context, meter=silent), silent), silent
 
 
-def each_call(run: Callable[[int], bool], most: int = 600) -> int:
-    """Runs with a fault at call 1, 2, … until a run needs fewer calls; how many that is."""
-    for at in range(1, most):
+def each_call(run: Callable[[int], bool], most: int = 600, every: int = 1) -> int:
+    """Runs with a fault at call 1, 2, …, or at every third of them and so on, until a run needs fewer calls; about how many
+    that is.
+    """
+    for at in range(1, most, every):
         if not run(at):
             return at - 1
     raise AssertionError("never ends")
