@@ -1,6 +1,5 @@
 """Replays the same requests at beava's server and at Headrace, and lists where they answer differently.
 
-    uv run headrace dev
     .venv/bin/beava --memory-only --test-mode     # the server that PyPI's beava 0.0.6 ships, at port 8080
     uv run python -m tests.conformance.features.differential --peer http://127.0.0.1:8080
 
@@ -20,6 +19,8 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from headrace.features.pipeline.ops import CATALOGUE
+from tests.conformance.features import memory
 from tests.conformance.features.client import alike
 from tests.conformance.features.test_diff import LOGIN, NARROW
 from tests.conformance.features.test_expressions import CHAINS, DATA, EVENT, VALUES, WRONG
@@ -27,6 +28,7 @@ from tests.conformance.features.test_operators import BAD, ROWS, VELOCITY, WINDO
 from tests.conformance.features.test_operators import EVENT as POINTS
 from tests.conformance.features.test_push import FIELDS, GOOD
 from tests.conformance.features.test_register import CLICK, COUNTER, FEATURES, TXN
+from tests.conformance.topics.client import Server
 from tests.unit.features.pipeline.documents import FIELDS as TXN_FIELDS
 from tests.unit.features.pipeline.documents import count, derived, event, table, total, where
 from tests.unit.features.pipeline.test_captured import BIG, U1
@@ -79,6 +81,7 @@ def txn(user: Any = "a", amount: Any = 1.0, n: Any = 1) -> dict[str, Any]:
     return {"user": user, "amount": amount, "n": n, "ok": True}
 
 
+PLAIN_POINTS = event("Ev", fields=POINTS["schema"]["fields"])
 PLAIN = event(fields={name: kind for name, kind in TXN_FIELDS.items() if kind != "json"})
 """`Txn` without its field of JSON."""
 
@@ -111,20 +114,12 @@ def scenarios() -> Iterator[list[Step]]:
         register("force/new feature", NARROW, table(agg={"c": count(), "s": total("n")})),
         register("force/dependent forced", PLAIN, force=True),
     ]
-    yield [
-        *(register(f"refused/{code} {said}", *nodes) for nodes, code, _, said in REFUSED if "digits" not in said),
-    ]
-    yield [
-        register("operators/event", POINTS),
-        *(
-            register(
-                f"params/{op} {changes}",
-                table("T", upstream="Ev", keys=["k"], agg={"f": {"op": op, "params": given}}),
-            )
-            for op, changes, _, _ in BAD
-            for given in [params_of(op) | changes]
-        ),
-    ]
+    for nodes, code, path, said in REFUSED:
+        if "digits" not in said:
+            yield [register(f"refused/{code} {path} {said}", *nodes)]
+    for op, changes, _, _ in BAD:
+        agg = {"f": {"op": op, "params": params_of(op) | changes}}
+        yield [register(f"params/{op} {changes}", POINTS, table("T", upstream="Ev", keys=["k"], agg=agg))]
     strict = event("Ev", fields={name: kind for name, kind in FIELDS.items() if name in "sifb"}, optional=[])
     good = {name: value for name, value in GOOD.items() if name in "sifb"}
     kept = {f"v{name}": {"op": "last", "params": {"field": name}} for name in "sifb"}
@@ -215,87 +210,39 @@ def scenarios() -> Iterator[list[Step]]:
         Step("legacy/cold", "GET", "/get/Ts/cold"),
         Step("legacy/unknown", "GET", "/get/nothing/a"),
     ]
-    ops = sorted({*params_all()})
-    tables = [
-        table(f"O{op}", upstream="Ev", keys=["k"], agg={f"f_{op}": {"op": op, "params": params_of(op)}}) for op in ops
-    ]
-    none = [
-        table(
-            f"N{op}",
-            upstream="Ev",
-            keys=["k"],
-            agg={f"n_{op}": {"op": op, "params": params_of(op) | {"where": "(x > 1e6)"}}},
-        )
-        for op in ops
-    ]
-    windowed = [
-        table(
-            f"W{op}",
-            upstream="Ev",
-            keys=["k"],
-            agg={f"w_{op}": {"op": op, "params": params_of(op) | {"window": "30d"}}},
-        )
-        for op in sorted(WINDOWED | VELOCITY)
-    ]
-    yield [
-        register(
-            "operators/event",
-            POINTS | {"schema": {"fields": POINTS["schema"]["fields"], "optional_fields": list(ROWS[0])}},
-        ),
-        register("operators/all", POINTS, *tables, *none, *windowed),
-        *(
-            push(
-                "operators/push",
-                {"k": "a", **{name: value for name, value in row.items() if value is not None}},
-                "Ev",
-            )
-            for row in ROWS
-        ),
-        *(get(f"operator/{op}", f"O{op}", "a") for op in ops),
-        *(get(f"nothing/{op}", f"N{op}", "a") for op in ops),
-        *(get(f"window/{op}", f"W{op}", "a") for op in sorted(WINDOWED | VELOCITY)),
-    ]
-    expressions = list(VALUES)
-    columns = {f"c{place}": text for place, text in enumerate(expressions)}
-    lasts = [
-        table(
-            f"E{place}",
-            {"op": "with_columns", "exprs": {name: text}},
-            upstream="Ev",
-            keys=["k"],
-            agg={f"e{place}": {"op": "last", "params": {"field": name}}},
-        )
-        for place, (name, text) in enumerate(columns.items())
-    ]
-    yield [
-        register("expressions/event", EVENT),
-        *(
-            register(f"expression/{text}", EVENT, *lasts[:place], one)
-            for place, (text, one) in enumerate(zip(expressions, lasts, strict=True))
-        ),
-        push("expressions/push", DATA, "Ev"),
-        *(get(f"value/{text}", f"E{place}", "a") for place, text in enumerate(expressions)),
-        *(
-            register(f"wrong/{text!r}", EVENT, table("T", {"op": "filter", "expr": text}, upstream="Ev", keys=["k"]))
-            for text in WRONG
-        ),
-    ]
+    for op in sorted(CATALOGUE):
+        given = {"": params_of(op), "none": params_of(op) | {"where": "(x > 1000000.0)"}}
+        if op in WINDOWED | VELOCITY:
+            given["window"] = params_of(op) | {"window": "30d"}
+        tables = [
+            table(f"T{kind}", upstream="Ev", keys=["k"], agg={f"f{kind}": {"op": op, "params": params}})
+            for kind, params in given.items()
+        ]
+        yield [
+            register(f"operator/{op}", PLAIN_POINTS, *tables),
+            *(push("operators/push", {"k": "a", **row}, "Ev") for row in ROWS if None not in row.values()),
+            *(get(f"operator {kind}/{op}", f"T{kind}") for kind in given if op not in OF_TIME or kind == "none"),
+        ]
+    for text in VALUES:
+        column = {"op": "with_columns", "exprs": {"c": text}}
+        shown = {"v": {"op": "last", "params": {"field": "c"}}}
+        yield [
+            register(f"expression/{text}", EVENT, table("T", column, upstream="Ev", keys=["k"], agg=shown)),
+            push("expressions/push", DATA, "Ev"),
+            get(f"value/{text}", "T"),
+        ]
+    for wrong in WRONG:
+        refused = table("T", {"op": "filter", "expr": wrong}, upstream="Ev", keys=["k"])
+        yield [register(f"wrong/{wrong!r}", EVENT, refused)]
     wide = PLAIN["schema"]["fields"] | {"fee": "f64"}
-    chained = [
-        table(f"C{place}", op, agg={f"c{place}_{name}": spec for name, spec in agg.items()})
-        for place, (op, agg, _) in enumerate(CHAINS)
-    ]
+    for place, (op, agg, _) in enumerate(CHAINS):
+        yield [
+            register(f"chain/{place} {op['op']}", event(fields=wide, optional=["fee"]), table("T", op, agg=agg)),
+            push("chains/push", txn("a")),
+            push("chains/push", txn("b", 9.0, 2) | {"fee": 3}),
+            *(get(f"chain/{place} {op['op']} {user}", "T", user) for user in "ab"),
+        ]
     big = derived("Big", where("(amount > 5)"), {"op": "map", "exprs": {"twice": "(amount * 2)"}})
-    yield [
-        register("chains/event", event(fields=wide, optional=["fee"]), *chained),
-        push("chains/push", txn("a")),
-        push("chains/push", txn("b", 9.0, 2) | {"fee": 3}),
-        *(
-            get(f"chain/{op['op']} {user}", f"C{place}", user)
-            for place, (op, _, _) in enumerate(CHAINS)
-            for user in "ab"
-        ),
-    ]
     yield [
         register("derived/nodes", PLAIN, big, table("V", upstream="Big", agg={"s": total("twice")})),
         push("derived/push", txn(amount=9.0)),
@@ -322,33 +269,12 @@ def scenarios() -> Iterator[list[Step]]:
     ]
 
 
-def params_all() -> set[str]:
-    """Returns the operators whose values do not depend on when the servers were asked."""
-    from headrace.features.pipeline.ops import CATALOGUE
-
-    of_time = {
-        "first_seen",
-        "last_seen",
-        "age",
-        "time_since",
-        "time_since_last_n",
-        "ewma",
-        "ema",
-        "ewvar",
-        "ew_zscore",
-    }
-    of_time |= {
-        "decayed_sum",
-        "decayed_count",
-        "twa",
-        "rate_of_change",
-        "inter_arrival_stats",
-        "burst_count",
-        "trend",
-    }
-    of_time |= {"trend_residual", "geo_velocity", "reservoir_sample"}
-    return set(CATALOGUE) - of_time
-
+OF_TIME = {
+    *("first_seen", "last_seen", "age", "time_since", "time_since_last_n", "ewma", "ema", "ewvar", "ew_zscore"),
+    *("decayed_sum", "decayed_count", "twa", "rate_of_change", "inter_arrival_stats", "burst_count", "trend"),
+    *("trend_residual", "geo_velocity", "reservoir_sample"),
+}
+"""Operators whose values depend on when a server was asked."""
 
 REASONS: dict[str, str] = {}
 """By a pattern of names of steps, the first words of the line of docs/features.md that says why."""
@@ -371,7 +297,10 @@ class Side:
         """Asks, and returns what is compared."""
         is_raw = isinstance(step.body, bytes) or step.body is None
         given: dict[str, Any] = {"content": step.body} if is_raw else {"json": step.body}
-        answer = self._http.request(step.method, self._url + self._prefix + step.path, **given)
+        try:
+            answer = self._http.request(step.method, self._url + self._prefix + step.path, **given)
+        except httpx.TransportError as error:
+            return Answer(0, type(error).__name__)
         try:
             document = answer.json()
         except ValueError:
@@ -389,6 +318,9 @@ class Side:
             }
         if isinstance(found.get("registry_version"), int):
             found["registry_version"] -= self._base if found["registry_version"] else 0
+        for name in ("added", "registered_descriptors"):
+            if isinstance(found.get(name), list):
+                found[name] = sorted(found[name])
         if "ack_lsn" in found:
             found["ack_lsn"] = type(found["ack_lsn"]).__name__
         if isinstance(found.get("results"), list):
@@ -414,12 +346,13 @@ def main() -> int:
     """Asks the servers that the command line names, and prints the differences."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", required=True, help="URL of beava's server, in test mode")
-    parser.add_argument("--ours", default="http://127.0.0.1:8787", help="URL of Headrace")
+    parser.add_argument("--ours", help="URL of Headrace; without it, it runs in this process on stores in memory")
     asked = parser.parse_args()
     section = DOCS.read_text(encoding="utf-8").partition(HEADING)[2].partition("\n## ")[0]
     missing = [why for why in set(REASONS.values()) if f"| {why}" not in section]
-    with httpx.Client(timeout=60, trust_env=False) as http:
-        found = list(compare(Side(asked.peer.rstrip("/"), http), Side(asked.ours.rstrip("/"), http)))
+    with httpx.Client(timeout=20, trust_env=False) as http:
+        ours = Server(asked.ours.rstrip("/"), http) if asked.ours else memory.serving({}, 3)
+        found = list(compare(Side(asked.peer.rstrip("/"), http), Side(ours.url, ours.http)))
     differences = [one for one in found if one is not None]
     for one in differences:
         print(one.step.name, one.reason or "UNEXPLAINED", sep=": ")

@@ -78,8 +78,8 @@ class GeoDistance(_Path):
 class GeoSpread(Operator):
     """The root mean square of the points' distances from their centroid, in km; null below two points.
 
-    A degree counts 111.32 km in both directions, as the contract has it: away from the equator it overstates
-    longitudes.
+    A degree of latitude counts 111.32 km, one of longitude as much less as the centroid's parallel is shorter than the
+    equator. Longitudes are not wrapped at 180 degrees.
     """
 
     reads = "point"
@@ -87,7 +87,7 @@ class GeoSpread(Operator):
     __slots__ = ()
 
     def new(self) -> Cell:
-        return [0, 0.0, 0.0, 0.0]
+        return [0, 0.0, 0.0, 0.0, 0.0]
 
     def fold(self, cell: Cell, value: Any, stamp_ms: int, lane: int, offset: int) -> None:
         lat, lon = value
@@ -95,14 +95,17 @@ class GeoSpread(Operator):
         north, east = lat - cell[1], lon - cell[2]
         cell[1] += north / count
         cell[2] += east / count
-        cell[3] += north * (lat - cell[1]) + east * (lon - cell[2])
+        cell[3] += north * (lat - cell[1])
+        cell[4] += east * (lon - cell[2])
 
     def read(self, cell: Cell, view: View) -> Any:
-        return root(cell[3] / cell[0]) * KM_PER_DEGREE if cell[0] > 1 else None
+        count, lat, _, north, east = cell
+        shrink = math.cos(math.radians(lat))
+        return root((north + east * shrink * shrink) / count) * KM_PER_DEGREE if count > 1 else None
 
     @property
     def max_bytes(self) -> int:
-        return LIST_BYTES + 4 * NUMBER_BYTES
+        return LIST_BYTES + 5 * NUMBER_BYTES
 
 
 class DistanceFromHome(Operator):

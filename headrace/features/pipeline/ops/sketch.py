@@ -222,7 +222,7 @@ def _text_bytes(value: Any) -> int:
 
 
 class Entropy(Operator):
-    """The entropy of the values in bits, over at most 1,024 live values; newcomers beyond are dropped. Null without any.
+    """The entropy of the values in bits, over at most 1,024 live values; newcomers beyond are dropped. 0 without any.
 
     A cell is `[tally by hash]`.
     """
@@ -252,7 +252,7 @@ class Entropy(Operator):
         counts = sorted(count for entry in cell[0].values() if (count := Tally.live(entry, view.floor)))
         total = sum(counts)
         if not total:
-            return None
+            return 0.0
         return max(0.0, math.log2(total) - math.fsum(count * math.log2(count) for count in counts) / total)
 
     @property

@@ -118,7 +118,7 @@ def _top_k(params, events, *_):
 
 def _entropy(params, events, *_):
     counts = Counter(_values(params, events)).values()
-    return -math.fsum(n / len(events) * math.log2(n / len(events)) for n in counts) if events else None
+    return -math.fsum(n / len(events) * math.log2(n / len(events)) for n in counts) if events else 0.0
 
 
 def _bloom_member(params, events, *_):
@@ -423,7 +423,8 @@ def _geo_spread(params, events, *_):
     if len(events) < 2:
         return None
     lats, lons = zip(*_points(params, events), strict=True)
-    return 111.32 * math.sqrt((_squares(lats) + _squares(lons)) / len(events))
+    shrink = math.cos(math.radians(math.fsum(lats) / len(lats)))
+    return 111.32 * math.sqrt((_squares(lats) + _squares(lons) * shrink**2) / len(events))
 
 
 def _distance_from_home(params, events, *_):

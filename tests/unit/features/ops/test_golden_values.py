@@ -32,7 +32,7 @@ def at(*values: Any, gap: int = 1000, start: int = MONDAY) -> list[tuple[int, An
 
 NOTHING: dict[str, Any] = {
     "count": 0, "sum": None, "mean": None, "min": None, "max": None, "var": None, "std": None, "ratio": None,
-    "n_unique": 0, "first": None, "last": None, "quantile": None, "top_k": [], "bloom_member": False, "entropy": None,
+    "n_unique": 0, "first": None, "last": None, "quantile": None, "top_k": [], "bloom_member": False, "entropy": 0.0,
     "hour_of_day_histogram": [0] * 24, "event_type_mix": {}, "first_seen": None, "last_seen": None, "age": None,
     "time_since": None, "has_seen": False, "streak": 0, "max_streak": 0, "negative_streak": 0, "twa": None,
     "rate_of_change": None, "inter_arrival_stats": None, "trend": None, "trend_residual": None, "outlier_count": 0,
@@ -275,6 +275,7 @@ def test_distances_are_haversine_on_a_sphere_of_6371_km() -> None:
     cities = [(0, point(48.8566, 2.3522)), (1, point(51.5074, -0.1278))]
     assert ask("geo_distance", cities, lat="lat", lon="lon") == pytest.approx(343.556, abs=1e-3)
     assert ask("geo_spread", [(0, point(0, 0)), (1, point(0, 2))], **names) == pytest.approx(111.32)
+    assert ask("geo_spread", [(0, point(60, 0)), (1, point(60, 2))], **names) == pytest.approx(111.32 / 2)
     home = [(0, point(80, 80)), (1, point(0, 0)), (2, point(0, 2))]
     assert ask("distance_from_home", home, **names, samples=2) == pytest.approx(degree, rel=1e-9)
     assert ask("geo_distance", [(0, point(0, 0)), (1, point(91, 0)), (2, point(0, 400))], **names) == 0.0
