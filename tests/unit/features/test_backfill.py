@@ -10,6 +10,7 @@ import pytest
 
 from headrace import jobs
 from headrace.errors import Conflict
+from headrace.features import fold
 from headrace.features.errors import TableNotFound
 from headrace.features.fold import Folder
 from headrace.features.pipeline.ops.core import Sum
@@ -72,8 +73,34 @@ def test_the_old_rows_are_read_until_the_new_ones_have_all_events() -> None:
     run_jobs(world)
     assert advance(world) == 1
     assert world.get("u1", "Late") == {"c": 1, "s": 10.0}, "the registry has not been told"
-    assert advance(world) == 0
-    check(world, 11)
+    world.push(tx(user="u2", amount=11))
+    assert backfills(world.stores).advance(NS) == []
+    check(world, 12)  # with an event in the tail that is older than the registration by which these rows are read
+
+
+def test_no_lane_is_read_before_all_have_their_rows() -> None:
+    world = started(3)
+    advance(world, 3)
+    run_jobs(world)
+    world.fold(number=0)
+    assert len(backfills(world.stores).advance(NS)) == 1
+    assert world.get("u1", "Late") == {}
+    finish(world, 3)
+    check(world)
+
+
+def test_what_came_since_is_caught_up_with_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = started()
+    for number in range(10, 25):
+        world.push(tx(user=f"u{number % 5}", amount=number))
+    advance(world)
+    run_jobs(world)
+    monkeypatch.setattr(fold, "_EVENTS", 2)
+    for _ in range(3):
+        world.folder.fold(lane(NS, "Tx", 0), world.clock.monotonic())  # its time is over at once
+    world.fold()
+    assert backfills(world.stores).advance(NS) == []
+    check(world, 25)
 
 
 def test_a_table_that_has_state_keeps_it_until_the_end_and_a_second_start_is_the_same_back_fill() -> None:
