@@ -147,7 +147,13 @@ KEYS = (
 
 
 def test_an_export_wants_admin_on_the_table_and_read_on_all_that_it_comes_from() -> None:
-    big = {"kind": "derivation", "name": "Big", "output_kind": "event", "upstreams": ["Tx"], "schema": {"fields": {}}}
+    big: dict[str, Any] = {
+        "kind": "derivation",
+        "name": "Big",
+        "output_kind": "event",
+        "upstreams": ["Tx"],
+        "schema": {"fields": {}},
+    }
     big["ops"] = [{"op": "filter", "expr": "(amount > 5)"}]
     server = serving(event(), big, table("U", "Big"), keys=KEYS, settings=SETTINGS)
     for path, body in (("/snapshot", {"table": "U"}), ("/training-set", {"table": "U", "labels": "labels/default/"})):
