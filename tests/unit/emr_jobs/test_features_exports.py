@@ -385,7 +385,7 @@ def test_a_hot_key_with_labels_takes_the_memory_of_its_state_alone(tmp_path: Pat
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_ten_thousand_labels_over_a_million_events(spark: SparkSession, tmp_path: Path) -> None:
-    """Recorded live, with one hot key: minutes of work. What it takes is in docs/benchmarks.md."""
+    """Recorded live, with one hot key: minutes of work. Prints what each part takes."""
     node = table(
         c="count",
         s=("sum", {"field": "amount", "window": "1h"}),
