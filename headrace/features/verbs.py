@@ -36,6 +36,7 @@ from headrace.features.values import (
     lane,
 )
 from headrace.log.requests import Head
+from headrace.log.seam import Which
 from headrace.log.stores import Stores
 from headrace.tables.features import Mark
 
@@ -196,7 +197,7 @@ class Features(Registrations):
             names = {request.table for request in left.values() if view.has_table(request.table)}
             events = {name: view.root_of(name) for name in names}
             by_lane: dict[tuple[str, int], list[_Target]] = {}
-            is_missing = False
+            is_missing, seen = False, set[Which]()
             for place, request in list(left.items()):
                 event = events.get(request.table)
                 if event is None and not look:
@@ -207,7 +208,7 @@ class Features(Registrations):
                     del left[place]
                     continue
                 try:
-                    target, number = self._place(namespace, event.name, place, request, fresh=bool(look))
+                    target, number = self._place(namespace, event.name, place, request, seen if look else None)
                 except HeadraceError as refusal:
                     if isinstance(refusal, EventNotFound | TableNotFound) or not look:
                         is_missing = True  # perhaps this process knows another table, or a registration is under way
@@ -250,13 +251,21 @@ class Features(Registrations):
         return found, ends
 
     def _place(
-        self, namespace: str, event: str, place: int, request: GetRequest, *, fresh: bool
+        self, namespace: str, event: str, place: int, request: GetRequest, seen: set[Which] | None
     ) -> tuple[_Target, int]:
-        """Returns where the row of a request is: what is wanted, and of which lane. Raises KeyRefused."""
+        """Returns where the row of a request is: what is wanted, and of which lane. Raises KeyRefused.
+
+        Args:
+            seen: the lanes that are known as they are now, which this adds to; None if any state of them will do.
+        """
         number = 0
         for _ in range(_LOOKS):
             which = lane(namespace, event, number)
-            table = self._lanes.tail(which, fresh=fresh).pipelines.last.tables.get(request.table)
+            table = self._lanes.tail(which, fresh=seen is not None and which not in seen).pipelines.last.tables.get(
+                request.table
+            )
+            if seen is not None:
+                seen.add(which)
             if table is None:
                 raise TableNotFound(request.table)
             entity = table.entity_for(request.key)

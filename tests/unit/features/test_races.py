@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError, NotFound, StoreError, StoreTimeout
-from headrace.features.errors import Behind, Stopped, Unfolded
+from headrace.features.errors import Behind, Stopped, TableNotFound, Unfolded
 from headrace.features.fold import Folder
 from headrace.features.pipeline.ops.core import Sum
 from headrace.features.register import Registrations
@@ -252,6 +252,20 @@ def test_nothing_is_read_after_an_acknowledgement() -> None:
     before = port.calls
     late.push(NS, "Tx", [tx()])
     assert port.calls == before + 1, "the write alone; a read that failed would make an error of an acknowledged push"
+
+
+def test_a_batch_with_an_unknown_table_looks_at_each_lane_again_and_not_at_each_entry() -> None:
+    world = World(event(), table())
+    world.push()
+    port = Interposed(world.stores)
+    api = Features(port.stores)
+    known = [GetRequest("U", f"u{number}") for number in range(100)]
+    api.get(NS, known)
+    before = port.calls
+    rows = api.get(NS, [*known, GetRequest("No", "a")]).rows
+    assert isinstance(rows[-1], TableNotFound)
+    assert rows[:-1] == [{}] * 100
+    assert port.calls - before <= 10
 
 
 def test_an_event_whose_lanes_were_made_anew_goes_to_the_lane_of_its_key() -> None:
