@@ -33,6 +33,8 @@ def run(spark: SparkSession, door: Door, request: Request) -> FoldResult:
     """
     asked = packed.parse(bytes(request.input), FoldInput, "input of a fold")
     sources, grouping = find_segments(door, asked.sources), Grouping(asked.tables)
+    if [source.first_offset for source in sources] != [source.first_offset for source in asked.sources]:
+        raise Damaged("events are gone that were there when this job was asked for")
     finisher = Finisher(door, events.slim(sources), grouping, keys.job_folder(request.job_id))
     parts: list[Part] = []
     counted = {source.number: Counted() for source in sources}

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DONE = "done"  # the kind of the entry that ends a registration
 BUILD_MS = 5_000  # between looks at back-fills that are under way
+_SLACK_MS = 1_000
 # After a registration: when the rows that it has made useless may go, and when they may go again, each a little later.
 _LOOKS_MS = (330_000, 86_400_000 + 900_000)
 
@@ -45,6 +46,7 @@ class RegistryFollower:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._next_ms: dict[str, int] = {}  # of registries with back-fills: when this process has asked to look again
 
     @cached_property
     def _registrations(self) -> Registrations:
@@ -66,13 +68,17 @@ class RegistryFollower:
             folds += self._overdue(name, now_ms)
         elif hint.kind == DONE:
             later_ms += _LOOKS_MS
-        if not hint.kind or hint.kind == DONE:
-            left = self._backfills.advance(namespace)
-            folds += [Fold(one.log_id, one.config.name, one.config.role) for each in left for one in each.heads]
-            if left:
-                self._context.meter.add(RelayMetric.BackfillAgeMs, max(each.age_ms for each in left))
-                later_ms.append(BUILD_MS)
         self._context.folds.send(folds, now_ms)
+        left = self._backfills.advance(namespace) if not hint.kind or hint.kind == DONE else []
+        for each in left:
+            self._context.folds.send(
+                [Fold(one.log_id, one.config.name, one.config.role) for one in each.heads], now_ms
+            )
+        if left:
+            self._context.meter.add(RelayMetric.BackfillAgeMs, max(each.age_ms for each in left))
+        if left and self._next_ms.get(follow.log_id, 0) < now_ms + _SLACK_MS:  # else one is asked for already
+            later_ms.append(BUILD_MS)
+            self._next_ms[follow.log_id] = now_ms + BUILD_MS
         visit = Message("visit", follow.log_id, followers=(follow.key,))
         self._context.queue.send([replace(visit, not_before_ms=now_ms + ms) for ms in later_ms], now_ms)
         return None

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace import jobs
 from headrace.errors import InvalidRequest
-from headrace.features.backfill import Backfills
+from headrace.features.backfill import Backfills, barrier_of, in_generation
 from headrace.features.errors import JobNotFound, TableNotFound
 from headrace.features.events import Pipelines
 from headrace.features.jobs import (
@@ -32,12 +32,13 @@ from headrace.features.jobs import (
     estimate,
     features_of,
 )
-from headrace.features.pipeline.compiled import PipelineDocument
+from headrace.features.pipeline.compiled import Pipeline
 from headrace.features.pipeline.tables import Table
 from headrace.features.register import Registrations
 from headrace.features.rows import AsOf, lane_text
 from headrace.features.values import lane
 from headrace.jobs import Status
+from headrace.log.requests import Head
 from headrace.objects import keys, packed
 
 MAX_OBJECTS = 1_000  # of labels
@@ -115,7 +116,7 @@ class Exports:
             TableNotFound: there is no such table, or there was none then.
             FeatureNotFound, InvalidRequest: it can not be exported so.
         """
-        found = self._look(asked, as_of)
+        found = self._look(asked, as_of, for_labels=False)
         now_ms = self._stores.clock.now_ms()
         bucket = self._stores.settings.bucket
         given = found.sources, asked.namespace, found.event, asked.table, tuple(asked.names)
@@ -131,7 +132,7 @@ class Exports:
             TableNotFound: there is no such table.
             FeatureNotFound, InvalidRequest: it can not be exported so, or there are no such labels.
         """
-        found = self._look(asked, None)
+        found = self._look(asked, None, for_labels=True)
         objects = self._find_labels(asked.namespace, labels)
         given = found.sources, asked.namespace, found.event, asked.table, tuple(asked.names)
         return self._ask(found, ASOF, AsOfInput(*given, objects), is_dry)
@@ -144,7 +145,7 @@ class Exports:
             Conflict: it would lose events that are gone.
             HeadraceError: it may have begun.
         """
-        found = self._look(Request(namespace, table, (), is_backfilled=True), None)
+        found = self._look(Request(namespace, table), None, for_labels=None)
         if is_dry:
             return found.plan
         building = Backfills(self._log).start(namespace, table)
@@ -169,14 +170,16 @@ class Exports:
 
     def _show_backfill(self, owner: _Owner, job_id: str, status: Status) -> Job:
         """Returns what is known about a back-fill: it goes on after its job, until the table is read with all events."""
-        state = self._log.registry(owner.namespace).registry.tables.get(owner.table)
-        if state is not None and state.building is not None and state.building.job_id == job_id:
+        view = self._log.registry(owner.namespace)
+        state = view.registry.tables.get(owner.table)
+        is_building = state is not None and state.building is not None and state.building.job_id == job_id
+        if is_building or (status.state == "succeeded" and view.state.is_open):
             is_over = status.state == "succeeded"
             return Job(owner.table, status._replace(state="running", ended_ms=0) if is_over else status, None)
         result = jobs.result(self._stores.objects, job_id, FoldResult)
         if result is not None and state is not None and state.generation == result.generations[owner.table]:
             return Job(owner.table, status._replace(state="succeeded"), result)
-        reason = status.reason or "given up: the table was changed, or an event makes its features fail"
+        reason = status.reason or "the table was changed since, or the back-fill was given up"
         return Job(owner.table, status._replace(state="failed", reason=reason), None)
 
     def _ask(self, found: _Lanes, kind: str, what: SnapshotInput | AsOfInput, is_dry: bool) -> Plan:
@@ -201,8 +204,8 @@ class Exports:
             raise InvalidRequest(f"labels have too many objects: limit={MAX_OBJECTS} prefix={labels[:200]!r}")
         return found
 
-    def _look(self, asked: Request, as_of: AsOf | None) -> _Lanes:
-        """Looks at the lanes of a table's event."""
+    def _look(self, asked: Request, as_of: AsOf | None, *, for_labels: bool | None) -> _Lanes:
+        """Looks at the lanes of a table's event, for a training set or a snapshot, or (None) a back-fill."""
         view = self._log.registry(asked.namespace)
         event = view.root_of(asked.table)
         if event is None or not view.has_table(asked.table):
@@ -221,9 +224,10 @@ class Exports:
             if newest is None or asked.table not in newest.tables:
                 raise TableNotFound(asked.table)
             tables.append(newest.tables[asked.table])
-            document = newest.document
             applied = (
-                (Applied(first, document),) if asked.is_backfilled else _applied(pipelines, document, first, end)
+                (Applied(first, newest.document),)
+                if asked.is_backfilled or for_labels is None
+                else _applied(pipelines, newest, head, first, end, asked.table, for_labels=for_labels)
             )
             generation = self._stores.watermarks.get(head.log_id).generation
             manifest = manifests.newest(head.log_id, None, generation) if generation else None
@@ -238,7 +242,7 @@ class Exports:
             sources.append(Source(number, head.log_id, first, end, (), applied, generation))
         if len({(table.generation, *table.types.items()) for table in tables}) > 1:
             raise InvalidRequest(f"the lanes of '{event.name}' have different registrations: repeat in a moment")
-        features = features_of(tables[0], asked.names)
+        features = features_of(tables[0], asked.names) if for_labels is not None else tables[0].types
         events = sum(source.end_offset - source.first_offset for source in sources)
         ends = {(event.name, source.number): source.end_offset for source in sources}
         now = as_of.now_ms if as_of is not None else self._stores.clock.now_ms()
@@ -247,7 +251,27 @@ class Exports:
         return _Lanes(event.name, tuple(sources), tables[0], plan, tuple(unsealed))
 
 
-def _applied(pipelines: Pipelines, newest: PipelineDocument, first: int, end: int) -> tuple[Applied, ...]:
-    """Returns the pipelines of the events `[first, end)`, and last the newest, which is that of the answer."""
+def _applied(
+    pipelines: Pipelines, newest: Pipeline, head: Head, first: int, end: int, table: str, *, for_labels: bool
+) -> tuple[Applied, ...]:
+    """Returns the pipelines of the events `[first, end)`, and last the newest, which is that of the answer. A table that
+    was back-filled has the events before the barrier by the pipeline that it had there.
+
+    Raises:
+        InvalidRequest: labels are of times before and after a back-fill, which have other rows.
+    """
     found = [Applied(start, pipeline.document) for start, _, pipeline in pipelines.spans(first, end)]
-    return tuple(found) if found and found[-1].document is newest else (*found, Applied(end, newest))
+    if not found or found[-1].document is not newest.document:
+        found.append(Applied(end, newest.document))
+    if not newest.document.tables[table].is_backfilled:
+        return tuple(found)
+    generation = newest.tables[table].generation
+    barrier, at = barrier_of(pipelines, head, table, generation)
+    if for_labels and barrier > first:
+        raise InvalidRequest(
+            f"table '{table}' was back-filled, so answers before and after that differ: ask with `backfill`, for features "
+            "as they are computed now"
+        )
+    before = [Applied(first, in_generation(at.document, table, generation))] if barrier > first else []
+    after = [one for one in found if one.since >= barrier]
+    return (*before, *(Applied(one.since, in_generation(one.document, table, generation)) for one in after))

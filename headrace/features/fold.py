@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from headrace import jobs
 from headrace.batch import Record
 from headrace.clock import Bounded, Threads
-from headrace.features.documents import generation_of
+from headrace.errors import Damaged
+from headrace.features.documents import generation_of, read_lane
 from headrace.features.events import Entity, Event, Pipelines, read_event
 from headrace.features.jobs import FoldResult, load_part
 from headrace.features.pipeline.tables import Table
@@ -27,6 +28,7 @@ from headrace.features.rows import decode_row, encode_row, expires_at
 from headrace.features.values import lane_of
 from headrace.log.requests import At, Head
 from headrace.log.seam import Decision, Draft, Ids, Look, Request, Rows, Which
+from headrace.objects import ObjectMissing
 from headrace.tables.features import Build, Dropped, FeatureRows, Key, Mark, StateRow, Stop
 
 _log = logging.getLogger(__name__)
@@ -164,7 +166,8 @@ class _Run:
         fresh = Mark(head.log_id, head.incarnation, folded=head.state.floor)
         if mark is None:
             return fresh
-        gone = tuple(Dropped(one, self._now_ms() + DROP_MS) for one in mark.generations)
+        before = (*mark.generations, *(one.generation for one in mark.builds))
+        gone = tuple(Dropped(one, self._now_ms() + DROP_MS) for one in before)
         return replace(fresh, dropped=(*mark.dropped, *gone), version=mark.version)
 
     def fold(self, until: float) -> bool:
@@ -325,6 +328,8 @@ class _Run:
                 if result is None:
                     continue
                 build = self._install(head, build, result, until)
+            if self._is_stopped(generation):
+                continue
             if build.folded < 0 or not self._catch_up(build, table, until):
                 return False
         return True
@@ -345,7 +350,13 @@ class _Run:
         for part in parts[build.installed :]:
             if self._folder.clock.monotonic() >= until:
                 return build
-            loaded = load_part(self._log.stores.objects, part)
+            try:
+                loaded = load_part(self._log.stores.objects, part)
+            except (Damaged, ObjectMissing) as exc:
+                stop = Stop(build.generation, result.ends[number], f"{type(exc).__name__}: {part.key}")
+                self.mark = replace(self.mark, stopped=(*self.mark.stopped, stop))
+                self._commit()
+                return build
             rows = [
                 StateRow(Key(head.log_id, build.generation, row.entity), row.as_of, row.data, row.expires_at)
                 for row in loaded
@@ -374,8 +385,6 @@ class _Run:
 
     def _retain(self, head: Head) -> None:
         """Lets go of events that are older than their event keeps them, if they are folded, and no back-fill reads them."""
-        if self.mark.builds:
-            return
         keep_ms = self._log.pipelines_of(head, head.state.next_offset).last.event.keep_events_ms
         now_ms = self._now_ms()
         if keep_ms is None or now_ms - self.mark.retained_ms < min(_RETAIN_MS, keep_ms // 16):
@@ -383,9 +392,11 @@ class _Run:
         page = self._log.read(self._which, At(since_ms=now_ms - keep_ms), max_records=1, touch=False)
         floor = min(page.start, self.mark.folded)
 
-        def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, __: int, ___: Ids) -> Decision:
             (look,) = looks
             assert look is not None, "it was found"
+            if rows.definition(look.log_id, look.state).derive(read_lane).pipeline.building:
+                return Decision((None,))
             if look.state.floor >= floor or look.log_id != self.mark.log_id:
                 return Decision((None,))
             return Decision((None,), (Draft(look.log_id, "retain", replace(look.state, floor=floor)),))

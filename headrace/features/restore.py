@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from headrace.features.define import follower
 from headrace.features.documents import read_registry
 from headrace.features.register import Registrations
-from headrace.features.values import FEATURES, FOLD, REGISTER, lane_state_of, registry_name, registry_state_of
+from headrace.features.values import FEATURES, FOLD, REGISTER, lane, lane_state_of, registry_name, registry_state_of
 from headrace.log.seam import Which
 from headrace.log.stores import Stores
 from headrace.tables.catalog import Row
@@ -57,13 +57,32 @@ def _run(stores: Stores, log: Registrations, repair: bool) -> Iterator[str]:
         for name in {*versions, *lanes}
         if name not in lanes or set(lanes[name]) != {versions.get(name)}
     }
+    for namespace in sorted(namespaces - recovered):
+        for table in _without_rows(log, namespace):
+            yield f"rows of a table that was back-filled are gone: table={namespace}/{table}"
+            recovered.add(namespace)
     for namespace in sorted(namespaces & {*recovered, *others}):
         if namespace in recovered:
-            yield f"registry was recovered, and lanes may have later pipelines: namespace={namespace}"
+            yield f"registry was recovered, or must say again what is back-filled: namespace={namespace}"
         else:
             yield f"lanes with another pipeline than their registry says: event={others[namespace]}"
         if repair:
             log.realign(namespace)
+
+
+def _without_rows(log: Registrations, namespace: str) -> Iterator[str]:
+    """Yields the tables whose rows the folder can't compute again, since they were back-filled."""
+    view = log.registry(namespace)
+    for table, state in view.registry.tables.items():
+        event = view.root_of(table)
+        if not state.is_backfilled or event is None:
+            continue
+        for number in range(event.lanes):
+            head = log.head(lane(namespace, event.name, number))
+            mark = log.mark_of(head)
+            if mark is None or f"{table}.{state.generation}.{head.incarnation}" not in mark.generations:
+                yield table
+                break
 
 
 def _rows(stores: Stores) -> Iterator[Row]:

@@ -47,6 +47,7 @@ REPLAY = "X-Beava-Idempotent-Replay"
 MAX_WRITE_BYTES = 4 * 1024 * 1024  # the contract's § 10; a push must not outgrow what one read folds
 _ASKING = ([b"get"], [b"batch_get"], [b"ping"])
 _CHANGING = ([b"register"], [b"reset"])
+_STARTING = ([b"backfill"], [b"snapshot"], [b"training-set"])
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,6 +57,10 @@ class ChangeUnknown(OutcomeUnknown):
     """A registration or reset did not end in time, or a store failed: it may be in force, now or soon."""
 
     code = "wal_unavailable"
+
+
+class JobUnknown(OutcomeUnknown):
+    """A job may have been asked for."""
 
 
 class NameNotFound(NotFound):
@@ -92,6 +97,13 @@ ERRORS = (
         503,
         _retry_after(1),
         message="the change may have been written, and take effect now or soon: register again, which changes nothing then",
+    ),
+    Row(
+        JobUnknown,
+        408,
+        code="outcome_unknown",
+        message="a job may have been asked for: then it runs, and an export that is asked for again is another job; a "
+        "back-fill that is under way is the same",
     ),
     Row(ResetDisabled, 403),
     Row(Behind, 503, _retry_after(2)),
@@ -154,6 +166,8 @@ class FeatureSurface(Surface):
         """Returns the response to a request with `method` that is broken off because the server stops."""
         if parts_of(scope)[1] in _CHANGING:
             return self.response_to(ChangeUnknown(), method, scope)
+        if parts_of(scope)[1] in _STARTING:
+            return self.response_to(JobUnknown(), method, scope)
         return super().at_shutdown(method, scope)
 
 

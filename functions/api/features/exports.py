@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
 from functions.access import Scope
-from functions.api.features.calls import Call, ChangeUnknown, convert, parse
+from functions.api.features.calls import Call, JobUnknown, convert, parse
 from functions.api.features.registrations import failing_as
 from headrace.errors import RequestTimeout
 from headrace.features.errors import JobNotFound, TableNotFound
@@ -68,19 +69,27 @@ async def show_job(call: Call) -> Response:
 def _snapshot(call: Call, data: bytes) -> Plan:
     body: SnapshotBody = convert(parse(data), SnapshotBody)
     as_of = parse_as_of(body.as_of) if body.as_of is not None else None
-    return call.context.exports().snapshot(_request(call, body), as_of, is_dry=body.dry_run)
+    asked = _request(call, body)
+    with _starting(body):
+        return call.context.exports().snapshot(asked, as_of, is_dry=body.dry_run)
 
 
 def _training_set(call: Call, data: bytes) -> Plan:
     body: LabelsBody = convert(parse(data), LabelsBody)
-    return call.context.exports().training_set(_request(call, body), body.labels, is_dry=body.dry_run)
+    asked = _request(call, body)
+    with _starting(body):
+        return call.context.exports().training_set(asked, body.labels, is_dry=body.dry_run)
 
 
 def _backfill(call: Call, data: bytes) -> Plan:
     body: BackfillBody = convert(parse(data), BackfillBody)
     check_scopes(call, body.table)
-    with failing_as(RequestTimeout() if body.dry_run else ChangeUnknown()):
+    with _starting(body):
         return call.context.exports().backfill(call.namespace, body.table, is_dry=body.dry_run)
+
+
+def _starting(body: ExportBody | BackfillBody) -> AbstractContextManager[None]:
+    return failing_as(RequestTimeout() if body.dry_run else JobUnknown())
 
 
 def _request(call: Call, body: ExportBody) -> Request:
@@ -93,7 +102,8 @@ def check_scopes(call: Call, table: str) -> None:
     from. Raises TableNotFound if there is none.
     """
     call.require(Scope.ADMIN, table)
-    view = call.features.registry(call.namespace)
+    with failing_as(RequestTimeout()):
+        view = call.features.registry(call.namespace)
     upstreams = {node.name: getattr(node, "upstreams", ()) for node in view.registry.nodes}
     if not view.has_table(table):
         raise TableNotFound(table)

@@ -19,6 +19,7 @@ from functions.api.features.calls import JSON, Call, ChangeUnknown, is_within
 from functions.metrics import ApiMetric
 from headrace.errors import HeadraceError, InvalidRequest, OutcomeUnknown, Overloaded, RequestTimeout, StoreError
 from headrace.features.errors import RegistrationError
+from headrace.features.pipeline.compiled import TableState
 from headrace.features.pipeline.nodes import Derivation, EventNode, Node
 from headrace.features.values import DEFAULT_NAMESPACE, DryRun
 
@@ -70,9 +71,15 @@ async def show_registry(call: Call) -> Response:
         "node_count": len(nodes),
         "version": view.state.version,
         "nodes": [document_of(node) for node in nodes],
-        "tables": {name: {"generation": one.generation} for name, one in tables.items() if call.may_touch(name)},
+        "tables": {name: _state_of(one) for name, one in tables.items() if call.may_touch(name)},
     }
     return await call.reply(document)
+
+
+def _state_of(table: TableState) -> dict[str, Any]:
+    building = table.building
+    shown = {"building": {"generation": building.generation, "job_id": building.job_id}} if building else {}
+    return {"generation": table.generation, **shown}
 
 
 async def text_of(context: Context, grant: Grant) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from headrace import jobs
 from headrace.features.backfill import Backfills
 from headrace.features.events import Entity, Event, read_event
-from headrace.features.jobs import Counted, FoldInput, FoldResult, Part, PartRow, Source
+from headrace.features.jobs import FOLD, Counted, FoldInput, FoldResult, Part, PartRow, Source
 from headrace.features.pipeline.compiled import compile_pipeline
 from headrace.features.register import Registrations
 from headrace.features.rows import encode_row, expires_at
@@ -39,7 +39,7 @@ def run_jobs(world: World) -> None:
     for job_id in filter(None, asked):
         request = jobs.load_request(objects, job_id)
         assert request is not None
-        if jobs.result(objects, job_id, FoldResult) is None:
+        if request.kind == FOLD and jobs.result(objects, job_id, FoldResult) is None:
             given = packed.parse(bytes(request.input), FoldInput, "input")
             parts = [part for source in given.sources for part in _fold(world, source, given.tables[0], job_id)]
             (applied,) = given.sources[0].pipelines

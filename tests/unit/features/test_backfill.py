@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headrace import jobs
-from headrace.errors import Conflict
+from headrace.errors import Conflict, InvalidRequest
 from headrace.features import fold
 from headrace.features.errors import TableNotFound
+from headrace.features.events import Entity, Event, Pipelines, read_event
+from headrace.features.exports import Exports, Request
 from headrace.features.fold import Folder
+from headrace.features.jobs import SnapshotInput
+from headrace.features.pipeline.compiled import compile_pipeline
 from headrace.features.pipeline.ops.core import Sum
 from headrace.features.register import Registrations
+from headrace.features.restore import restore
+from headrace.features.rows import read_row
 from headrace.features.values import lane
 from headrace.objects import keys, packed
+from headrace.tables.features import MemoryFeatures
 from tests.unit.features.backfilling import advance, backfills, finish, late, run_jobs
 from tests.unit.features.interposing import Died, Interposed, at_every_call, die
 from tests.unit.features.world import NS, World, event, table, tx
@@ -154,19 +162,27 @@ def test_a_back_fill_whose_job_fails_or_whose_events_fail_is_given_up(monkeypatc
 
 
 def test_events_that_are_gone_are_not_lost_to_features_of_all_time() -> None:
-    world = World(event(keep_events_for_ms=60_000), table(), table("W", c=("count", {"window": "1h"})))
+    windows = [table(f"W{window}", c=("count", {"window": window})) for window in ("30s", "1h")]
+    world = World(event(keep_events_for_ms=60_000), table(), *windows)
     world.push()
     world.fold()
     world.clock.advance(7_200)
     world.push()
     world.fold()
     assert world.api.head(lane(NS, "Tx", 0)).state.floor == 1
-    with pytest.raises(Conflict):
-        backfills(world.stores).start(NS, "U")
-    backfills(world.stores).start(NS, "W")
+    for name in ("U", "W1h"):
+        with pytest.raises(Conflict):
+            backfills(world.stores).start(NS, name)
+    backfills(world.stores).start(NS, "W30s")
+    world.register(late())
     finish(world)
-    assert world.get(table="W") == {"c": 1}
+    assert world.get(table="W30s") == world.get(table="W1h") == {"c": 1}
+    assert world.get(table="Late") == {"c": 1, "s": 1.0}, "a new table had none of the events that are gone"
     assert world.get() == {"c": 2, "s": 2.0}
+    more = ("max", {"field": "amount"})
+    world.register({**table(c="count", s=("sum", {"field": "amount"}), m=more), "backfill": True})
+    assert advance(world) == 0, "it is given up"
+    assert world.get() == {"c": 2, "s": 2.0, "m": None}
 
 
 def test_no_event_is_let_go_of_while_a_back_fill_may_read_it() -> None:
@@ -182,6 +198,134 @@ def test_no_event_is_let_go_of_while_a_back_fill_may_read_it() -> None:
     world.fold()
     assert world.api.head(lane(NS, "Tx", 0)).state.floor == 2
     assert world.get(table="Late") == {"c": 2, "s": 2.0}
+
+
+def test_no_event_goes_that_a_pass_wanted_to_let_go_of_before_the_back_fill_began() -> None:
+    worlds: list[World] = []
+
+    def prepare() -> World:
+        world = World(event(keep_events_for_ms=60_000), table())
+        world.push()
+        world.fold()
+        world.clock.advance(7_200)
+        world.push()
+        worlds[:] = [world]
+        return world
+
+    def run(port: Interposed) -> None:
+        (world,) = worlds
+        Folder(Registrations(port.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
+        if world.api.registry(NS).building:
+            floor = world.api.head(lane(NS, "Tx", 0)).state.floor
+            finish(world)
+            assert world.get("a", by=world.other()) == {"c": 2, "s": 2.0}, floor
+
+    def start(world: World) -> None:
+        with suppress(Conflict):
+            backfills(world.stores).start(NS, "U")
+
+    assert at_every_call(run, prepare, start) >= 7
+
+
+def test_a_feature_that_is_added_after_the_barrier_begins_there_for_every_entity() -> None:
+    world = started()
+    world.push(tx(user="u0", amount=10))
+    more = ("max", {"field": "amount"})
+    world.register(table("Late", c="count", s=("sum", {"field": "amount"}), m=more))
+    world.push(tx(user="u1", amount=11))
+    finish(world)
+    check(world, 12)
+    assert [world.get(f"u{number}", "Late")["m"] for number in range(3)] == [None, 11.0, None]
+
+
+def test_a_generation_that_stops_when_it_has_all_events_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = started()
+    run_jobs(world)
+    advance(world)
+    run_jobs(world)
+    world.fold()
+    world.push(tx(user="u0", amount=10))
+
+    def fails(*_: object) -> None:
+        raise OverflowError("poison")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sum, "fold", fails)
+        Folder(Registrations(world.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
+    assert backfills(world.stores).advance(NS) == []
+    state = world.api.registry(NS).registry.tables["Late"]
+    assert (state.building, state.is_backfilled) == (None, False)
+
+
+def test_a_part_that_is_gone_ends_a_back_fill_and_a_damaged_table_does_not_stop_others() -> None:
+    world = started()
+    advance(world)
+    run_jobs(world)
+    objects = world.stores.objects
+    objects.delete([key for key in objects.list("jobs/") if "/rows/" in key])
+    backfills(world.stores).start(NS, "U")
+    run_jobs(world)
+    world.fold()
+    assert backfills(world.stores).advance(NS) == []
+    tables = world.api.registry(NS).registry.tables
+    assert (tables["Late"].is_backfilled, tables["U"].is_backfilled) == (False, True)
+
+
+def test_rows_of_back_filled_tables_that_are_lost_are_computed_again_by_a_recovery() -> None:
+    world = started()
+    finish(world)
+    check(world)
+    world.stores = replace(world.stores, tables={"features": MemoryFeatures()})
+    world.api, world.folder = world.other(), Folder(Registrations(world.stores))
+    assert len(restore(world.stores, repair=True)) == 2
+    finish(world)
+    check(world)
+    assert restore(world.stores, repair=True) == []
+
+
+def exported(world: World, name: str) -> dict[str, Any]:
+    """Returns what a snapshot of a table has, by user, computed from what its job is told."""
+    exports = Exports(Registrations(world.stores), lambda _: None)
+    job_id = exports.snapshot(Request(NS, name)).job_id
+    request = jobs.load_request(world.stores.objects, job_id)
+    assert request is not None
+    given = packed.parse(bytes(request.input), SnapshotInput, "input")
+    rows = {}
+    for source in given.sources:
+        pipelines = Pipelines([(one.since, compile_pipeline(one.document)) for one in source.pipelines])
+        entities: dict[str, Entity] = {}
+        for record in world.api.records(lane(NS, "Tx", source.number), source.first_offset).records:
+            pipeline = pipelines.at(record.offset)
+            at = pipeline.tables.get(name) if pipeline is not None else None
+            row = read_event(pipeline, record.data) if pipeline is not None else None
+            placed = at.entity_of(row) if at is not None and row is not None else None
+            if at is not None and placed is not None:
+                entity = entities.setdefault(placed[0], Entity())
+                entity.fold(Event(at, placed[1], record.time_ms, record.offset), source.number)
+        last = pipelines.last.tables[name]
+        for text, entity in entities.items():
+            entity.move(last)
+            rows[text] = read_row(last, entity.state, given.now_ms)
+    return rows
+
+
+def test_a_snapshot_of_a_table_that_was_back_filled_is_what_is_read() -> None:
+    world = started()
+    number = 10
+    for step in (lambda: advance(world), lambda: run_jobs(world), *[lambda: advance(world)] * 3, lambda: None):
+        for _ in range(3):
+            world.push(tx(user=f"u{number % 5}", amount=number))
+            number += 1
+        read = {f"u{user}": world.get(f"u{user}", "Late") for user in range(5)}
+        assert exported(world, "Late") == {user: row for user, row in read.items() if row}
+        step()
+    check(world, number)
+    world.stores.objects.put(f"labels/{NS}/l.parquet", b"")
+    exports = Exports(Registrations(world.stores), lambda _: None)
+    with pytest.raises(InvalidRequest, match="was back-filled"):
+        exports.training_set(Request(NS, "Late"), f"labels/{NS}/")
+    assert exports.training_set(Request(NS, "Late", (), is_backfilled=True), f"labels/{NS}/").job_id
+    assert exports.training_set(Request(NS, "U"), f"labels/{NS}/").job_id
 
 
 def _advance_in(port: Interposed, world: World) -> None:

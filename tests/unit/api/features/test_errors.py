@@ -15,7 +15,14 @@ from msgspec.structs import replace as replace_setting
 from functions.access import Access
 from functions.api.context import Context, assemble
 from functions.api.features import calls
-from functions.api.features.calls import FEATURES, MAX_WRITE_BYTES, ChangeUnknown, KeyNotFound, NameNotFound
+from functions.api.features.calls import (
+    FEATURES,
+    MAX_WRITE_BYTES,
+    ChangeUnknown,
+    JobUnknown,
+    KeyNotFound,
+    NameNotFound,
+)
 from functions.refusals import Forbidden, Unauthorized
 from headrace.errors import (
     Damaged,
@@ -89,6 +96,7 @@ ERRORS: list[tuple[Exception, str, int, str]] = [
     (ZeroDivisionError("x"), "/get", 500, "internal_error"),
     (ResetDisabled(), "/reset", 403, "reset_disabled_in_production"),
     (ChangeUnknown(), "/reset", 503, "wal_unavailable"),
+    (JobUnknown(), "/backfill", 408, "outcome_unknown"),
     (RegistrationError("invalid_window", "nodes[0]", "x"), "/register", 400, "invalid_window"),
     (ForceRequired(DIFF), "/register", 409, "force_required"),
     (ChangeUnknown(), "/register", 503, "wal_unavailable"),
@@ -142,6 +150,7 @@ def test_a_server_that_stops_says_what_may_have_been_written() -> None:
         ("/features/ns/reset", 503, "wal_unavailable"),
         ("/push", 408, "outcome_unknown"),
         ("/push/register", 408, "outcome_unknown"),
+        ("/snapshot", 408, "outcome_unknown"),
     ):
         answer = FEATURES.at_shutdown("POST", http_scope("POST", target, {}))
         assert (answer.status_code, Answer(0, {}, bytes(answer.body)).json["error"]["code"]) == (status, name)
