@@ -11,7 +11,7 @@ from headrace.errors import Damaged
 from headrace.memory import memory_stores
 from headrace.tables import features as table
 from headrace.tables.dynamodb import Store
-from headrace.tables.features import PIECE_BYTES, SHARDS, Dropped, DynamoFeatures, Key, Mark, StateRow, Stop
+from headrace.tables.features import PIECE_BYTES, SHARDS, Build, Dropped, DynamoFeatures, Key, Mark, StateRow, Stop
 from tests.contract.conftest import Ports, dynamodb_ports
 from tests.support.aws import dynamodb_stores
 from tests.support.builders import log_id
@@ -213,7 +213,8 @@ def test_a_mark_comes_back_as_it_was(ports: Ports) -> None:
     log = log_id()
     assert ports.features.mark(log) is None
     dropped, stopped = (Dropped("old.1.0", 7, 1),), (Stop("bad.2.0", 4, "why"),)
-    mark = Mark(log, 2, 9, 100, 8, 7, 6, 5, 4, (GENERATION, "bad.2.0"), dropped, stopped, "bad.2.0")
+    generations, builds = (GENERATION, "bad.2.0"), (Build("new.3b.0", 2, 5),)
+    mark = Mark(log, 2, 9, 100, 8, 7, 6, 5, 4, generations, dropped, builds, stopped, "bad.2.0")
     written = ports.features.put_mark(mark)
     assert written == replace(mark, version=1)
     assert ports.features.mark(log) == written

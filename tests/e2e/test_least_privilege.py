@@ -343,7 +343,7 @@ def live_with_features(server: DevServer) -> None:
             pass
         folds = SqsFoldQueue(client("sqs", server.state["endpoint"]), server.state["outputs"]["FoldQueueUrl"])
         folds.send([Fold(log_id, "default/Tx", again="emptied")], 0)
-        eventually(lambda: folded() == 3, "rows are not computed again")
+        eventually(lambda: folded() == 4, "rows are not computed again")
         ask("/reset")
         eventually(lambda: rows.mark(log_id) is None, "the rows of a lane that is over stay")
 
