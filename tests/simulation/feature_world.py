@@ -53,6 +53,7 @@ JUMPS = (0.001, 0.05, 0.4, 1.1, 3.0, 6.0, 12.0, 40.0, 400.0)
 WEIGHTS = (6, 6, 6, 6, 4, 3, 2, 1, 0.3)
 SUSPENDED = 0.04  # of the store calls: those before which a process is suspended
 RENEWED = 0.15  # of the runs: those that do little more than create a lane again
+TRIMMED = 0.15  # of the runs: those that do little more than trim a lane
 ROUNDS = 20  # passes after which a lane that is not folded never is
 
 
@@ -175,11 +176,17 @@ class Tables(Simulation):
         self._register(self.process())
 
     def _plans(self) -> Iterator[Sequence[Step]]:
-        if self.random.random() < RENEWED:  # few actors, so that a lane is created again while one is suspended
+        stage = self.random.random()
+        if stage < RENEWED:  # few actors, so that a lane is created again while one is suspended
             yield [self._push] * 3 + [self._reset, self._register] + [self._push] * 4
             yield [self._fold] * 8
             yield [self._read] * 4
             yield [self._push] * 4
+            return
+        if stage < RENEWED + TRIMMED:  # so that a slot is trimmed while its writer is suspended
+            yield [self._push] * 8
+            yield [self._push, self._push, self._trim] * 3
+            yield [self._push, self._read] * 3
             return
         for _ in range(2):
             yield self.some(14, (self._push, 14), (self._wait, 2), (self._restart, 1))
@@ -274,6 +281,13 @@ class Tables(Simulation):
                 seal(process.parts, log_id, force=True)
             else:
                 verb(process.parts, log_id)
+
+    def _trim(self, process: Process) -> None:
+        for log_id in self._logs():
+            seal(process.parts, log_id, force=True)
+        self.clock.advance(40)
+        for log_id in self._logs():
+            trim(process.parts, log_id)
 
     def _logs(self) -> list[str]:
         """Returns the ids of all logs, of the registry, too."""

@@ -18,11 +18,11 @@ from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
 
-from tests.simulation import feature_world, relay_routers, relay_subscriptions, relay_watches
+from tests.simulation import feature_mutants, feature_world, relay_routers, relay_subscriptions, relay_watches
 from tests.simulation.mutant import Mutant
 from tests.simulation.relay_world import Broken, Simulation
 
-MUTANTS = (*relay_routers.MUTANTS, *relay_subscriptions.MUTANTS, *relay_watches.MUTANTS)
+MUTANTS = (*relay_routers.MUTANTS, *relay_subscriptions.MUTANTS, *relay_watches.MUTANTS, *feature_mutants.MUTANTS)
 WORLDS: dict[str, Callable[[int], Simulation]] = {
     "routers": relay_routers.Routers,
     "subscriptions": relay_subscriptions.Subscribers,
