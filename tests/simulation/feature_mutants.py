@@ -116,12 +116,6 @@ def _prune(features: Any, state: Any, now_ms: int) -> None:
             features._operators[index].prune(state.cells[index], dead, floor)
 
 
-def _note_with_the_rows(self: Any, *generations: tuple[str, ...]) -> None:
-    self._commit = lambda: None
-    _note_generations(self, *generations)
-    del self._commit
-
-
 # Registrations, and pushes.
 
 
@@ -202,11 +196,6 @@ MUTANTS = (
         "pruned by the folder's clock",
         "clocks differ: what is dead for the folder lives for a reader",
         (fold.Folder, "write", _write_pruned),
-    ),
-    _mutant(
-        "generations noted with their rows",
-        "a folder dies before it notes of which tables it has written rows",
-        (fold._Run, "_note_generations", _note_with_the_rows),
     ),
     _mutant(
         "registration answered before its lanes have it",
