@@ -135,7 +135,6 @@ def _taken_for_ever(self: PutKey, tables: Any) -> Refusal | None:
 
 _merge, _entity_of, _finish = tail.Lanes._merge, Table.entity_of, register.Registrations.finish
 _load, _write, _commit = fold.Folder.load, fold.Folder.write, fold._Run._commit
-_note_generations = fold._Run._note_generations
 
 
 def _mutant(name: str, hazard: str, *patches: Patch) -> Mutant:
