@@ -65,20 +65,28 @@ def _segments(manifests: ManifestStore, manifest: Manifest, first: int, end: int
 
 def collect(sources: Sequence[Source], reports: Iterable[Report], view: str = "") -> ExportResult:
     """Returns the result of an export from what the workers report. Raises Damaged if they did not read all events."""
+    counted, objects = count(sources, reports, Answered)
+    keys = tuple(sorted(one.key for one in objects))
+    rows, unmatched = sum(one.rows for one in objects), sum(one.unmatched for one in objects)
+    return ExportResult(packed.VERSION, keys, rows, counted, unmatched, view)
+
+
+def count(sources: Sequence[Source], reports: Iterable[Report], kind: type[T]) -> tuple[dict[int, Counted], list[T]]:
+    """Returns what became of the events of each lane, by its number, and the reports of a kind. Raises Damaged if workers
+    did not read all events.
+    """
     counted = {source.number: Counted() for source in sources}
-    objects: list[Answered] = []
+    made: list[T] = []
     for report in reports:
-        if isinstance(report, Answered):
-            objects.append(report)
+        if isinstance(report, kind):
+            made.append(report)
         elif isinstance(report, Read):
             counted[report.lane] = counted[report.lane].plus(report.counted)
     for source in sources:
         expected, found = source.end_offset - source.first_offset, counted[source.number].events
         if found != expected:
             raise Damaged(f"lane has other events: log_id={source.log_id} expected={expected} found={found}")
-    keys = tuple(sorted(one.key for one in objects))
-    rows, unmatched = sum(one.rows for one in objects), sum(one.unmatched for one in objects)
-    return ExportResult(packed.VERSION, keys, rows, counted, unmatched, view)
+    return counted, made
 
 
 def fields_of(types: Mapping[str, str]) -> list[pa.Field]:

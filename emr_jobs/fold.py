@@ -14,11 +14,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from emr_jobs import events, reports, states, stores
-from emr_jobs.events import Grouping, Lane, Read, Wrote
-from emr_jobs.exports import find_segments
+from emr_jobs.events import Grouping, Lane, Wrote
+from emr_jobs.exports import count, find_segments
 from emr_jobs.stores import Door
 from headrace.errors import Damaged
-from headrace.features.jobs import PART_BYTES, PART_ROWS, Counted, FoldInput, FoldResult, Part, PartRow, Source
+from headrace.features.jobs import PART_BYTES, PART_ROWS, FoldInput, FoldResult, Part, PartRow, Source
 from headrace.features.rows import encode_row, expires_at
 from headrace.jobs import Request
 from headrace.objects import keys, packed
@@ -36,21 +36,13 @@ def run(spark: SparkSession, door: Door, request: Request) -> FoldResult:
     if [source.first_offset for source in sources] != [source.first_offset for source in asked.sources]:
         raise Damaged("events are gone that were there when this job was asked for")
     finisher = Finisher(door, events.slim(sources), grouping, keys.job_folder(request.job_id))
-    parts: list[Part] = []
-    counted = {source.number: Counted() for source in sources}
-    for report in events.run_pass(spark, door, sources, grouping, finisher):
-        if isinstance(report, Wrote):
-            parts.append(report.part)
-        elif isinstance(report, Read):
-            counted[report.lane] = counted[report.lane].plus(report.counted)
-    for source in sources:
-        if counted[source.number].events != source.end_offset - source.first_offset:
-            raise Damaged(f"lane has other events: log_id={source.log_id} found={counted[source.number].events}")
+    counted, wrote = count(sources, events.run_pass(spark, door, sources, grouping, finisher), Wrote)
+    parts = sorted((report.part for report in wrote), key=_place)
     generations = {
         name: table.generation for name, table in Lane(sources[0]).last.tables.items() if name in asked.tables
     }
     ends = {source.number: source.end_offset for source in sources}
-    return FoldResult(packed.VERSION, tuple(sorted(parts, key=_place)), generations, ends, counted)
+    return FoldResult(packed.VERSION, tuple(parts), generations, ends, counted)
 
 
 def _place(part: Part) -> tuple[int, str, str]:

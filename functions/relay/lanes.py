@@ -13,6 +13,7 @@ from functions.metrics import RelayMetric
 from functions.queue import Message
 from functions.relay.context import Context
 from functions.relay.followers import Hint
+from headrace.clock import Bounded
 from headrace.tables.follows import Follow
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 DONE = "done"  # the kind of the entry that ends a registration
 BUILD_MS = 5_000  # between looks at back-fills that are under way
 _SLACK_MS = 1_000
+_REMEMBERED = 1_000
 # After a registration: when the rows that it has made useless may go, and when they may go again, each a little later.
 _LOOKS_MS = (330_000, 86_400_000 + 900_000)
 
@@ -46,7 +48,8 @@ class RegistryFollower:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._next_ms: dict[str, int] = {}  # of registries with back-fills: when this process has asked to look again
+        # When this process has asked to look again at the back-fills of a registry, by the id of its log.
+        self._next_ms: Bounded[str, int] = Bounded(_REMEMBERED)
 
     @cached_property
     def _registrations(self) -> Registrations:
@@ -76,9 +79,9 @@ class RegistryFollower:
             )
         if left:
             self._context.meter.add(RelayMetric.BackfillAgeMs, max(each.age_ms for each in left))
-        if left and self._next_ms.get(follow.log_id, 0) < now_ms + _SLACK_MS:  # else one is asked for already
+        if left and (self._next_ms.get(follow.log_id) or 0) < now_ms + _SLACK_MS:  # else one is asked for already
             later_ms.append(BUILD_MS)
-            self._next_ms[follow.log_id] = now_ms + BUILD_MS
+            self._next_ms.put(follow.log_id, now_ms + BUILD_MS)
         visit = Message("visit", follow.log_id, followers=(follow.key,))
         self._context.queue.send([replace(visit, not_before_ms=now_ms + ms) for ms in later_ms], now_ms)
         return None

@@ -21,11 +21,12 @@ from msgspec.structs import replace
 
 from headrace import jobs
 from headrace.errors import Conflict, HeadraceError, StoreError
-from headrace.features.documents import RegistryView
+from headrace.features.documents import generation_of
 from headrace.features.errors import TableNotFound
 from headrace.features.events import Pipelines
 from headrace.features.jobs import FOLD, Applied, FoldInput, Source
 from headrace.features.pipeline.compiled import Building, Pipeline, PipelineDocument
+from headrace.features.pipeline.registry import Registry
 from headrace.features.register import Registrations
 from headrace.features.values import lane
 from headrace.log.requests import Head
@@ -62,11 +63,11 @@ class Backfills:
             TableNotFound: there is no such table.
             Conflict: it would lose events that the table has.
         """
-        view = self._log.registry(namespace)
-        if table not in view.registry.tables:
+        registry = self._log.registry(namespace).registry
+        if table not in registry.tables:
             raise TableNotFound(table)
-        if table not in view.building:
-            for head in self._heads(namespace, view, table):
+        if table not in registry.building:
+            for head in self._heads(namespace, registry, table):
                 pipelines = self._log.pipelines_of(head, head.state.floor)
                 if loses(head.state.floor, pipelines, pipelines.last, table):
                     raise Conflict(
@@ -74,20 +75,20 @@ class Backfills:
                         "has them: a back-fill would lose them"
                     )
         building = self._log.build(namespace, table)
-        self._ask(namespace, self._log.registry(namespace), table, building)
+        self._ask(namespace, table, building, self._heads(namespace, registry, table))
         return building
 
     def advance(self, namespace: str) -> list[Left]:
         """Goes on with the back-fills of a namespace, and ends those that are done. Returns those that are left, also those
         that could not be looked at.
         """
-        view = self._log.registry(namespace)
+        registry = self._log.registry(namespace).registry
         found = []
-        for table, building in view.building.items():
+        for table, building in registry.building.items():
             heads: tuple[Head, ...] = ()
             try:
-                heads = self._heads(namespace, view, table)
-                ending = self._ending(namespace, view, table, building, heads)
+                heads = self._heads(namespace, registry, table)
+                ending = self._ending(namespace, table, building, heads)
                 if ending is not None:
                     self._log.end_build(namespace, table, building.generation, is_read=ending)
                     continue
@@ -99,12 +100,10 @@ class Backfills:
     def _age_ms(self, building: Building) -> int:
         return self._stores.clock.now_ms() - (keys.made_ms(building.job_id) or 0)
 
-    def _ending(
-        self, namespace: str, view: RegistryView, table: str, building: Building, heads: tuple[Head, ...]
-    ) -> bool | None:
+    def _ending(self, namespace: str, table: str, building: Building, heads: tuple[Head, ...]) -> bool | None:
         """Returns whether a back-fill has succeeded; None if it goes on."""
         marks = [self._log.mark_of(head) for head in heads]
-        rows = [f"{table}.{building.generation}.{head.incarnation}" for head in heads]
+        rows = [generation_of(table, building.generation, head) for head in heads]
         stops = [stop for mark in marks if mark is not None for stop in mark.stopped if stop.generation in rows]
         if stops:
             return self._give_up(table, building, stops[0].reason)
@@ -115,7 +114,7 @@ class Backfills:
             return self._give_up(table, building, status.reason)
         if status is None and self._age_ms(building) > _FORGOTTEN_MS:
             return self._give_up(table, building, "its job is forgotten")
-        if status is None and not self._ask(namespace, view, table, building):
+        if status is None and not self._ask(namespace, table, building, heads):
             return self._give_up(table, building, "it would lose events that the table has")
         return None
 
@@ -123,17 +122,17 @@ class Backfills:
         _log.error("back-fill is given up: table=%s job=%s reason=%s", table, building.job_id, reason)
         return False
 
-    def _heads(self, namespace: str, view: RegistryView, table: str) -> tuple[Head, ...]:
-        event = view.root_of(table)
+    def _heads(self, namespace: str, registry: Registry, table: str) -> tuple[Head, ...]:
+        event = registry.root_of(table)
         assert event is not None, "a table comes from an event"
         return tuple(self._log.head(lane(namespace, event.name, number)) for number in range(event.lanes))
 
-    def _ask(self, namespace: str, view: RegistryView, table: str, building: Building) -> bool:
+    def _ask(self, namespace: str, table: str, building: Building, heads: tuple[Head, ...]) -> bool:
         """Asks for the job; does nothing if it was asked for. Returns False if it would lose events: from the barrier on no
         more go, so what is here now stays.
         """
         sources = []
-        for number, head in enumerate(self._heads(namespace, view, table)):
+        for number, head in enumerate(heads):
             first = head.state.floor
             pipelines = self._log.pipelines_of(head, first)
             state = pipelines.last.document.tables.get(table)
@@ -146,7 +145,7 @@ class Backfills:
             applied = (Applied(first, in_generation(at.document, table, building.generation)),)
             sources.append(Source(number, head.log_id, first, max(first, end), (), applied, generation))
         now_ms = self._stores.clock.now_ms()
-        what = FoldInput(tuple(sources), (table,), namespace, table)
+        what = FoldInput(tuple(sources), (table,), namespace)
         jobs.ask(self._stores.objects, building.job_id, FOLD, now_ms, what)
         return True
 

@@ -9,13 +9,12 @@ import msgspec
 
 from headrace.definition import Definition
 from headrace.errors import HeadraceError
-from headrace.features.pipeline.compiled import Building, Pipeline, PipelineDocument, compile_pipeline
-from headrace.features.pipeline.nodes import Derivation, EventNode
+from headrace.features.pipeline.compiled import Pipeline, PipelineDocument, compile_pipeline
+from headrace.features.pipeline.nodes import Derivation
 from headrace.features.pipeline.registry import Registry
-from headrace.features.pipeline.tables import Table
 from headrace.features.rows import AsOf
 from headrace.features.values import REGISTRY, RegistryState
-from headrace.wal.state import LogConfig, LogState, incarnation_of
+from headrace.log.requests import Head
 
 
 class Earlier(msgspec.Struct, frozen=True, array_like=True):
@@ -52,11 +51,11 @@ def read_registry(definition: Definition) -> Registry:
     return msgspec.convert(found, Registry) if found is not None else Registry()
 
 
-def generation_of(table: Table, config: LogConfig, state: LogState) -> str:
+def generation_of(table: str, generation: str, head: Head) -> str:
     """Returns under what the rows of a table in a lane are stored. A recovery of the lane may use offsets again, so its
     rows are others.
     """
-    return f"{table.name}.{table.generation}.{incarnation_of(config, state)}"
+    return f"{table}.{generation}.{head.incarnation}"
 
 
 class Answers(NamedTuple):
@@ -99,17 +98,3 @@ class RegistryView(NamedTuple):
     def has_table(self, name: str) -> bool:
         """Returns whether a node is a table."""
         return name in self.registry.tables
-
-    @property
-    def building(self) -> dict[str, Building]:
-        """The back-fills that are under way, by table."""
-        states = self.registry.tables.items()
-        return {name: state.building for name, state in states if state.building is not None}
-
-    def root_of(self, name: str) -> EventNode | None:
-        """Returns the event from which a node comes; None if there is no such node."""
-        nodes = {node.name: node for node in self.registry.nodes}
-        node = nodes.get(name)
-        while isinstance(node, Derivation):
-            node = nodes[node.upstreams[0]]
-        return node

@@ -33,7 +33,6 @@ from headrace.features.jobs import (
     features_of,
 )
 from headrace.features.pipeline.compiled import Pipeline
-from headrace.features.pipeline.tables import Table
 from headrace.features.register import Registrations
 from headrace.features.rows import AsOf, lane_text
 from headrace.features.values import lane
@@ -84,10 +83,11 @@ class Job(NamedTuple):
 
 
 class _Owner(msgspec.Struct, frozen=True):
-    """What says whose a job is."""
+    """What says whose a job is: the input of an export has its table, that of a back-fill tables."""
 
     namespace: str
-    table: str
+    table: str = ""
+    tables: tuple[str, ...] = ()
 
 
 class _Lanes(NamedTuple):
@@ -95,7 +95,6 @@ class _Lanes(NamedTuple):
 
     event: str
     sources: tuple[Source, ...]
-    table: Table
     plan: Plan
     unsealed: tuple[str, ...]
 
@@ -116,7 +115,7 @@ class Exports:
             TableNotFound: there is no such table, or there was none then.
             FeatureNotFound, InvalidRequest: it can not be exported so.
         """
-        found = self._look(asked, as_of, for_labels=False)
+        found = self._look(SNAPSHOT, asked, as_of)
         now_ms = self._stores.clock.now_ms()
         bucket = self._stores.settings.bucket
         given = found.sources, asked.namespace, found.event, asked.table, tuple(asked.names)
@@ -132,7 +131,7 @@ class Exports:
             TableNotFound: there is no such table.
             FeatureNotFound, InvalidRequest: it can not be exported so, or there are no such labels.
         """
-        found = self._look(asked, None, for_labels=True)
+        found = self._look(ASOF, asked)
         objects = self._find_labels(asked.namespace, labels)
         given = found.sources, asked.namespace, found.event, asked.table, tuple(asked.names)
         return self._ask(found, ASOF, AsOfInput(*given, objects), is_dry)
@@ -145,7 +144,7 @@ class Exports:
             Conflict: it would lose events that are gone.
             HeadraceError: it may have begun.
         """
-        found = self._look(Request(namespace, table), None, for_labels=None)
+        found = self._look(FOLD, Request(namespace, table, (), is_backfilled=True))
         if is_dry:
             return found.plan
         building = Backfills(self._log).start(namespace, table)
@@ -163,24 +162,25 @@ class Exports:
         status = jobs.status(objects, job_id)
         if owner.namespace != namespace or status is None:
             raise JobNotFound(job_id)
+        (table,) = owner.tables or (owner.table,)
         if request.kind == FOLD:
-            return self._show_backfill(owner, job_id, status)
+            return self._show_backfill(namespace, table, job_id, status)
         result = jobs.result(objects, job_id, ExportResult) if status.state == "succeeded" else None
-        return Job(owner.table, status, result)
+        return Job(table, status, result)
 
-    def _show_backfill(self, owner: _Owner, job_id: str, status: Status) -> Job:
+    def _show_backfill(self, namespace: str, table: str, job_id: str, status: Status) -> Job:
         """Returns what is known about a back-fill: it goes on after its job, until the table is read with all events."""
-        view = self._log.registry(owner.namespace)
-        state = view.registry.tables.get(owner.table)
+        view = self._log.registry(namespace)
+        state = view.registry.tables.get(table)
         is_building = state is not None and state.building is not None and state.building.job_id == job_id
         if is_building or (status.state == "succeeded" and view.state.is_open):
             is_over = status.state == "succeeded"
-            return Job(owner.table, status._replace(state="running", ended_ms=0) if is_over else status, None)
+            return Job(table, status._replace(state="running", ended_ms=0) if is_over else status, None)
         result = jobs.result(self._stores.objects, job_id, FoldResult)
-        if result is not None and state is not None and state.generation == result.generations[owner.table]:
-            return Job(owner.table, status._replace(state="succeeded"), result)
+        if result is not None and state is not None and state.generation == result.generations[table]:
+            return Job(table, status._replace(state="succeeded"), result)
         reason = status.reason or "the table was changed since, or the back-fill was given up"
-        return Job(owner.table, status._replace(state="failed", reason=reason), None)
+        return Job(table, status._replace(state="failed", reason=reason), None)
 
     def _ask(self, found: _Lanes, kind: str, what: SnapshotInput | AsOfInput, is_dry: bool) -> Plan:
         if is_dry:
@@ -204,10 +204,10 @@ class Exports:
             raise InvalidRequest(f"labels have too many objects: limit={MAX_OBJECTS} prefix={labels[:200]!r}")
         return found
 
-    def _look(self, asked: Request, as_of: AsOf | None, *, for_labels: bool | None) -> _Lanes:
-        """Looks at the lanes of a table's event, for a training set or a snapshot, or (None) a back-fill."""
+    def _look(self, kind: str, asked: Request, as_of: AsOf | None = None) -> _Lanes:
+        """Looks at the lanes of a table's event, for a job of this kind."""
         view = self._log.registry(asked.namespace)
-        event = view.root_of(asked.table)
+        event = view.registry.root_of(asked.table)
         if event is None or not view.has_table(asked.table):
             raise TableNotFound(asked.table)
         manifests = self._stores.manifests()
@@ -226,8 +226,8 @@ class Exports:
             tables.append(newest.tables[asked.table])
             applied = (
                 (Applied(first, newest.document),)
-                if asked.is_backfilled or for_labels is None
-                else _applied(pipelines, newest, head, first, end, asked.table, for_labels=for_labels)
+                if asked.is_backfilled
+                else _applied(pipelines, newest, head, first, end, asked.table, for_labels=kind == ASOF)
             )
             generation = self._stores.watermarks.get(head.log_id).generation
             manifest = manifests.newest(head.log_id, None, generation) if generation else None
@@ -242,13 +242,13 @@ class Exports:
             sources.append(Source(number, head.log_id, first, end, (), applied, generation))
         if len({(table.generation, *table.types.items()) for table in tables}) > 1:
             raise InvalidRequest(f"the lanes of '{event.name}' have different registrations: repeat in a moment")
-        features = features_of(tables[0], asked.names) if for_labels is not None else tables[0].types
+        features = tables[0].types if kind == FOLD else features_of(tables[0], asked.names)
         events = sum(source.end_offset - source.first_offset for source in sources)
         ends = {(event.name, source.number): source.end_offset for source in sources}
         now = as_of.now_ms if as_of is not None else self._stores.clock.now_ms()
         firsts = {lane_text(event.name, source.number): source.first_offset for source in sources}
         plan = Plan("", segments, AsOf(now, ends), firsts, estimate(events, size, len(features)))
-        return _Lanes(event.name, tuple(sources), tables[0], plan, tuple(unsealed))
+        return _Lanes(event.name, tuple(sources), plan, tuple(unsealed))
 
 
 def _applied(

@@ -29,7 +29,9 @@ from headrace.features.values import lane_of
 from headrace.log.requests import At, Head
 from headrace.log.seam import Decision, Draft, Ids, Look, Request, Rows, Which
 from headrace.objects import ObjectMissing
-from headrace.tables.features import Build, Dropped, FeatureRows, Key, Mark, StateRow, Stop
+from headrace.tables import marks
+from headrace.tables.features import FeatureRows, Key, StateRow
+from headrace.tables.marks import Build, Dropped, Mark, Stop
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +40,6 @@ DROP_AGAIN_MS = 86_400_000  # ... and again, since a suspended folder may write 
 MAX_DIRECT = 2  # tries of one pass that may end without an answer before generations are folded one by one
 _EVENTS = 20_000  # of one slice
 _BYTES = 2 * 1024 * 1024
-_RECENT_MS = 60_000
 _RETAIN_MS = 3_600_000  # at most so often the floor of a lane rises
 _KEPT_BYTES = 192 * 1024 * 1024  # in memory, of rows that one process remembers
 _KEPT_FACTOR = 12  # bytes in memory for a stored one
@@ -155,20 +156,9 @@ class _Run:
         self._is_careful = is_careful
         head = self._log.head(which)
         self._written = folder.table.mark(head.log_id)
-        self.mark = self._begin(head)
+        later_ms = self._now_ms() + DROP_MS
+        self.mark = marks.begin(self._written, head.log_id, head.incarnation, head.state.floor, later_ms)
         self.began, self.stopped_before, self.lag_ms = self.mark.folded, self.mark.stopped, 0
-
-    def _begin(self, head: Head) -> Mark:
-        """Returns the mark of the lane, a new one if the lane was never folded in its present incarnation."""
-        mark = self._written
-        if mark is not None and mark.incarnation == head.incarnation:
-            return mark
-        fresh = Mark(head.log_id, head.incarnation, folded=head.state.floor)
-        if mark is None:
-            return fresh
-        before = (*mark.generations, *(one.generation for one in mark.builds))
-        gone = tuple(Dropped(one, self._now_ms() + DROP_MS) for one in before)
-        return replace(fresh, dropped=(*mark.dropped, *gone), version=mark.version)
 
     def fold(self, until: float) -> bool:
         """Folds slices; returns whether nothing is left. Raises _Overtaken."""
@@ -184,8 +174,9 @@ class _Run:
     def _now_ms(self) -> int:
         return self._folder.clock.now_ms()
 
-    def _commit(self) -> None:
-        """Writes the mark, if it has changed."""
+    def _commit(self, mark: Mark) -> None:
+        """Notes a mark, and writes it if it has changed. Raises _Overtaken."""
+        self.mark = mark
         before = self._written
         if before is not None and replace(self.mark, version=before.version) == before:
             return
@@ -201,30 +192,26 @@ class _Run:
         self._check_lane(head)
         pipelines = self._log.pipelines_of(head, self.mark.folded)
         read, built = (
-            {generation_of(one, head.config, head.state): one for one in tables.values()}
+            {generation_of(one.name, one.generation, head): one for one in tables.values()}
             for tables in (pipelines.last.tables, pipelines.last.building)
         )
-        self._note_generations(tuple(read), tuple(built))
+        # Before the first rows of a generation, so that none is left behind if the lane ends, or the folder does.
+        self._commit(marks.note(self.mark, tuple(read), tuple(built), self._now_ms() + DROP_MS))
         if records:
-            halted = {stop.generation for stop in self.mark.stopped}
             found = {**read, **built}
-            wanted = {one: found[one] for one in self.mark.generations if one not in halted}
+            wanted = {one: found[one] for one in self.mark.generations if not marks.is_stopped(self.mark, one)}
             fold = partial(self._fold, head, records, page.next, pipelines)
             if self._is_careful:
                 self._fold_alone(fold, wanted)
             else:
                 fold(wanted)
-        now_ms, before = self._now_ms(), self.mark
+        before = self.mark
         total = head.state.total_bytes
         if page.next < page.end:
             total = before.total_bytes + sum(len(record.data) for record in records)
-        self.mark = replace(before, folded=max(page.next, before.folded), total_bytes=total, trying="")
         if records:
-            self.lag_ms = max(self.lag_ms, now_ms - records[0].time_ms)
-            self.mark = replace(self.mark, folded_ms=now_ms)
-            if now_ms - before.recent_ms >= _RECENT_MS:
-                self.mark = replace(self.mark, before=before.recent, recent=before.folded, recent_ms=now_ms)
-        self._commit()
+            self.lag_ms = max(self.lag_ms, self._now_ms() - records[0].time_ms)
+        self._commit(replace(before, folded=max(page.next, before.folded), total_bytes=total, trying=""))
         return head, page.end
 
     def _check_lane(self, head: Head) -> None:
@@ -232,41 +219,16 @@ class _Run:
         if (head.log_id, head.incarnation) != (self.mark.log_id, self.mark.incarnation):
             raise _Overtaken
 
-    def _note_generations(self, read: tuple[str, ...], built: tuple[str, ...]) -> None:
-        """Notes which generations are folded from now on, and which go: before their first rows, so that no row is left
-        behind if the lane ends, or the folder does.
-
-        Args:
-            read: those that are read.
-            built: those that are back-filled; they are folded with the others once they have all of these events.
-        """
-        mark = self.mark
-        living = (*read, *(one for one in built if one in mark.generations))
-        builds = {one: Build(one) for one in built if one not in living}
-        builds |= {one.generation: one for one in mark.builds if one.generation in builds}
-        if set(living) != set(mark.generations) or set(mark.builds) != set(builds.values()):
-            later_ms = self._now_ms() + DROP_MS
-            named = {*living, *builds}
-            before = (*mark.generations, *(one.generation for one in mark.builds))
-            gone = tuple(Dropped(one, later_ms) for one in before if one not in named)
-            kept = tuple(one for one in mark.dropped if one.generation not in named)
-            stopped = tuple(stop for stop in mark.stopped if stop.generation in named)
-            self.mark = replace(
-                mark, generations=living, builds=tuple(builds.values()), dropped=(*kept, *gone), stopped=stopped
-            )
-            self._commit()
-
     def _fold_alone(self, fold: Callable[[dict[str, Table]], None], wanted: dict[str, Table]) -> None:
         """Folds the generations one by one, each noted first: one that is noted already has ended a folder."""
         ended = self.mark.trying
         if ended in wanted:
             stop = Stop(ended, self.mark.folded, "folders end without a word at its events")
-            self.mark = replace(self.mark, stopped=(*self.mark.stopped, stop), trying="")
+            self.mark = replace(marks.stop(self.mark, stop), trying="")
         for generation, table in wanted.items():
             if generation == ended:
                 continue
-            self.mark = replace(self.mark, trying=generation)
-            self._commit()
+            self._commit(replace(self.mark, trying=generation))
             fold({generation: table})
 
     def _fold(
@@ -310,7 +272,7 @@ class _Run:
                 expiry = expires_at(entity.table, entity.state.stamp_ms)
                 changed.append((StateRow(key, end, data, expiry), before, entity))
         self._folder.write([one for one in changed if one[0].key.generation not in stops])
-        self.mark = replace(self.mark, stopped=(*self.mark.stopped, *stops.values()))
+        self.mark = marks.stop(self.mark, *stops.values())
 
     # Back-fills.
 
@@ -318,30 +280,21 @@ class _Run:
         """Goes on with back-fills. Returns whether nothing is left that could be done now. Raises _Overtaken."""
         last = self._log.pipelines_of(head, head.state.next_offset).last
         for name, table in last.building.items():
-            generation = generation_of(table, head.config, head.state)
+            generation = generation_of(name, table.generation, head)
             build = next((one for one in self.mark.builds if one.generation == generation), None)
             building = last.document.tables[name].building
-            if build is None or building is None or self._is_stopped(generation):
+            if build is None or building is None or marks.is_stopped(self.mark, generation):
                 continue
             if build.folded < 0:
                 result = jobs.result(self._log.stores.objects, building.job_id, FoldResult)
                 if result is None:
                     continue
                 build = self._install(head, build, result, until)
-            if self._is_stopped(generation):
+            if marks.is_stopped(self.mark, generation):
                 continue
             if build.folded < 0 or not self._catch_up(build, table, until):
                 return False
         return True
-
-    def _is_stopped(self, generation: str) -> bool:
-        return any(stop.generation == generation for stop in self.mark.stopped)
-
-    def _note_build(self, build: Build) -> Build:
-        others = (one for one in self.mark.builds if one.generation != build.generation)
-        self.mark = replace(self.mark, builds=(*others, build))
-        self._commit()
-        return build
 
     def _install(self, head: Head, build: Build, result: FoldResult, until: float) -> Build:
         """Writes rows that a job has computed. One that is there was written by a pass that ended before it was noted."""
@@ -354,20 +307,22 @@ class _Run:
                 loaded = load_part(self._log.stores.objects, part)
             except (Damaged, ObjectMissing) as exc:
                 stop = Stop(build.generation, result.ends[number], f"{type(exc).__name__}: {part.key}")
-                self.mark = replace(self.mark, stopped=(*self.mark.stopped, stop))
-                self._commit()
+                self._commit(marks.stop(self.mark, stop))
                 return build
             rows = [
                 StateRow(Key(head.log_id, build.generation, row.entity), row.as_of, row.data, row.expires_at)
                 for row in loaded
             ]
             _WRITERS.map(lambda row: self._folder.table.put(row, None), rows)
-            build = self._note_build(replace(build, installed=build.installed + 1))
-        return self._note_build(replace(build, folded=result.ends[number]))
+            build = replace(build, installed=build.installed + 1)
+            self._commit(marks.note_build(self.mark, build))
+        build = replace(build, folded=result.ends[number])
+        self._commit(marks.note_build(self.mark, build))
+        return build
 
     def _catch_up(self, build: Build, table: Table, until: float) -> bool:
         """Folds the events that others have into a generation that is back-filled. Returns False if time was over first."""
-        while build.folded < self.mark.folded and not self._is_stopped(build.generation):
+        while build.folded < self.mark.folded and not marks.is_stopped(self.mark, build.generation):
             if self._folder.clock.monotonic() >= until:
                 return False
             page = self._log.records(self._which, build.folded, max_records=_EVENTS, max_bytes=_BYTES)
@@ -376,11 +331,10 @@ class _Run:
             records = [one for one in page.records if one.offset < end]
             pipelines = self._log.pipelines_of(page.head, build.folded)
             self._fold(page.head, records, end, pipelines, {build.generation: table})
-            build = self._note_build(replace(build, folded=end))
-        if not self._is_stopped(build.generation):
-            builds = tuple(one for one in self.mark.builds if one != build)
-            self.mark = replace(self.mark, builds=builds, generations=(*self.mark.generations, build.generation))
-            self._commit()
+            build = replace(build, folded=end)
+            self._commit(marks.note_build(self.mark, build))
+        if not marks.is_stopped(self.mark, build.generation):
+            self._commit(marks.end_build(self.mark, build))
         return True
 
     def _retain(self, head: Head) -> None:
@@ -403,8 +357,7 @@ class _Run:
 
         if floor > head.state.floor:
             self._log.control(self._which, lambda controls: controls.find_living(self._which), decide)
-        self.mark = replace(self.mark, retained_ms=now_ms)
-        self._commit()
+        self._commit(replace(self.mark, retained_ms=now_ms))
 
     def _drop(self) -> None:
         """Removes rows of a generation whose time has come, as many as one pass may."""
@@ -415,5 +368,4 @@ class _Run:
         rest = tuple(one for one in self.mark.dropped if one != due)
         if not due.turn:
             rest = (*rest, Dropped(due.generation, now_ms + DROP_AGAIN_MS, 1))
-        self.mark = replace(self.mark, dropped=rest)
-        self._commit()
+        self._commit(replace(self.mark, dropped=rest))

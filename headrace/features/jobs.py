@@ -56,13 +56,12 @@ class FoldInput(msgspec.Struct, frozen=True):
     """Which tables to compute, in the generation that the last pipeline of each lane names, from one event's lanes.
 
     Attributes:
-        namespace, table: whose back-fill it is.
+        namespace: that of the tables.
     """
 
     sources: tuple[Source, ...]
     tables: tuple[str, ...]
     namespace: str = ""
-    table: str = ""
 
 
 class Export(msgspec.Struct, frozen=True):

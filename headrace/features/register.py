@@ -7,7 +7,7 @@ says so; until then the next registration, or the relay, goes on. A registration
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -55,8 +55,9 @@ from headrace.log.seam import (
 )
 from headrace.log.stores import Stores
 from headrace.tables.catalog import PutRow, Row
-from headrace.tables.features import TABLE, FeatureRows, Mark
+from headrace.tables.features import TABLE, FeatureRows
 from headrace.tables.follows import PutFollow
+from headrace.tables.marks import Mark
 from headrace.wal.state import DefinitionRef, Entry, LogConfig, LogState, incarnation_of
 
 _REMEMBERED = 1_000  # namespaces of one process
@@ -230,9 +231,12 @@ class Registrations(Log):
             spans.insert(0, (one.since, older.derive(read_lane).pipeline))
         return Pipelines(spans)
 
-    def realign(self, namespace: str) -> None:
+    def realign(self, namespace: str, lost: Collection[str]) -> None:
         """Gives every lane the pipeline that the registry says, in a new version: after a disaster, in which lanes and
-        registry may have gone back to different times. Tables that were back-filled are so again.
+        registry may have gone back to different times. Back-fills that are under way begin again.
+
+        Args:
+            lost: tables that were back-filled, and of which no row is left: they are so again.
         """
 
         def decide(looks: Sequence[Look | None], _: Sequence[Request], rows: Rows, now_ms: int, ids: Ids) -> Decision:
@@ -242,8 +246,8 @@ class Registrations(Log):
             version = registry.version + 1
             registry = replace(registry, version=version, touched=dict.fromkeys(registry.touched, version))
             states = registry.tables.items()
-            names = [name for name, state in states if state.is_backfilled or state.building is not None]
-            registry = build(registry, {name: _job_id(now_ms, ids) for name in names}, version)
+            names = [name for name, state in states if name in lost or state.building is not None]
+            registry = build(registry, {name: _job_id(now_ms, ids) for name in names}, version, lost)
             return _enter(namespace, look, registry, _removed_of(look, rows), None, now_ms, ids)
 
         name = registry_name(namespace)
@@ -317,16 +321,17 @@ class Registrations(Log):
 
 def _to_build(before: Registry, planned: Plan) -> list[str]:
     """Returns the tables that a registration changes and wants back-filled, and whose event had been registered before."""
-    nodes = {node.name: node for node in planned.registry.nodes}
     known = {node.name for node in before.nodes}
-    found = []
-    for name in planned.added:
-        node = root = nodes[name]
-        while isinstance(root, Derivation):
-            root = nodes[root.upstreams[0]]
-        if isinstance(node, Derivation) and node.backfill and name in planned.registry.tables and root.name in known:
-            found.append(name)
-    return found
+    return [
+        node.name
+        for node in planned.registry.nodes
+        if isinstance(node, Derivation)
+        and node.backfill
+        and node.name in planned.added
+        and node.name in planned.registry.tables
+        and (root := planned.registry.root_of(node.name)) is not None
+        and root.name in known
+    ]
 
 
 def _job_id(now_ms: int, ids: Ids) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.features.define import follower
-from headrace.features.documents import read_registry
+from headrace.features.documents import generation_of, read_registry
 from headrace.features.register import Registrations
 from headrace.features.values import FEATURES, FOLD, REGISTER, lane, lane_state_of, registry_name, registry_state_of
 from headrace.log.seam import Which
@@ -52,35 +52,34 @@ def _run(stores: Stores, log: Registrations, repair: bool) -> Iterator[str]:
                 versions |= {f"{namespace}/{event}": version for event, version in registry.touched.items()}
             else:
                 lanes.setdefault(row.name, []).append(lane_state_of(newest.state).registered[1])
+    lost = {namespace: list(_without_rows(log, namespace)) for namespace in namespaces}
     others = {
         name.rpartition("/")[0]: name
         for name in {*versions, *lanes}
         if name not in lanes or set(lanes[name]) != {versions.get(name)}
     }
-    for namespace in sorted(namespaces - recovered):
-        for table in _without_rows(log, namespace):
-            yield f"rows of a table that was back-filled are gone: table={namespace}/{table}"
-            recovered.add(namespace)
-    for namespace in sorted(namespaces & {*recovered, *others}):
+    for namespace in sorted(namespaces):
+        found = [f"rows of a table that was back-filled are gone: table={namespace}/{one}" for one in lost[namespace]]
         if namespace in recovered:
-            yield f"registry was recovered, or must say again what is back-filled: namespace={namespace}"
-        else:
-            yield f"lanes with another pipeline than their registry says: event={others[namespace]}"
-        if repair:
-            log.realign(namespace)
+            found.append(f"registry was recovered, and lanes may have later pipelines: namespace={namespace}")
+        elif namespace in others:
+            found.append(f"lanes with another pipeline than their registry says: event={others[namespace]}")
+        yield from found
+        if repair and found:
+            log.realign(namespace, lost[namespace])
 
 
 def _without_rows(log: Registrations, namespace: str) -> Iterator[str]:
     """Yields the tables whose rows the folder can't compute again, since they were back-filled."""
-    view = log.registry(namespace)
-    for table, state in view.registry.tables.items():
-        event = view.root_of(table)
+    registry = log.registry(namespace).registry
+    for table, state in registry.tables.items():
+        event = registry.root_of(table)
         if not state.is_backfilled or event is None:
             continue
         for number in range(event.lanes):
             head = log.head(lane(namespace, event.name, number))
             mark = log.mark_of(head)
-            if mark is None or f"{table}.{state.generation}.{head.incarnation}" not in mark.generations:
+            if mark is None or generation_of(table, state.generation, head) not in mark.generations:
                 yield table
                 break
 

@@ -28,7 +28,8 @@ from headrace.features.values import lane_of
 from headrace.log.join import PayloadTrimmed, fetch_payloads, read_beyond, read_payload
 from headrace.log.requests import Head
 from headrace.log.seam import Which
-from headrace.tables.features import Key, Mark, StateRow
+from headrace.tables.features import Key, StateRow
+from headrace.tables.marks import Mark
 from headrace.wal.state import Entry
 
 MAX_TAIL_BYTES = 8 * 1024 * 1024  # of events that one read folds: what a push may find waiting, and one push more
@@ -207,7 +208,7 @@ class Lanes:
 
     def _key(self, tail: Tail, table: Table, wanted: Wanted) -> Key:
         head = tail.head
-        return Key(head.log_id, generation_of(table, head.config, head.state), wanted.entity)
+        return Key(head.log_id, generation_of(table.name, table.generation, head), wanted.entity)
 
     def _merge(self, tail: Tail, table: Table | None, text: str, row: StateRow | None) -> Found | None:
         if table is None:

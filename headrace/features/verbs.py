@@ -38,7 +38,7 @@ from headrace.features.values import (
 from headrace.log.requests import Head
 from headrace.log.seam import Which
 from headrace.log.stores import Stores
-from headrace.tables.features import Mark
+from headrace.tables.marks import Mark
 
 __all__ = ["FEATURES", "Features"]
 
@@ -85,16 +85,21 @@ class Features(Registrations):
         if len(events) > MAX_BATCH_EVENTS:
             raise PayloadTooLarge(f"a batch has too many events: limit={MAX_BATCH_EVENTS} received={len(events)}")
         request = PushRequest(events, [_text_of(one) for one in events])
+        name = event_name(namespace, event)
+        pipeline = self._pipeline(name, fresh=False)
         try:
-            ack = self._append(namespace, event, request, fresh=False)
-        except (WrongLane, EventNotFound, InvalidRequest):
-            ack = self._append(namespace, event, request, fresh=True)  # other lanes or fields than this process knew
+            ack = self._append(namespace, pipeline, request)
+        except (WrongLane, EventNotFound, InvalidRequest) as refusal:
+            if isinstance(refusal, InvalidRequest) and pipeline.event.lanes == 1:
+                raise  # by the newest fields: what it knows is asked for the lane alone
+            ack = self._append(namespace, self._pipeline(name, fresh=True), request)
         view = self._views.get(namespace)  # nothing that can fail is done after the acknowledgement
         known = view.state.version if view is not None else 0
         return ack if ack.is_replay or ack.registry_version >= known else ack._replace(registry_version=known)
 
-    def _append(self, namespace: str, event: str, request: PushRequest, *, fresh: bool) -> Ack:
-        pipeline = self._pipeline(event_name(namespace, event), fresh=fresh)
+    def _append(self, namespace: str, pipeline: Pipeline, request: PushRequest) -> Ack:
+        """Appends to the lane that events have by a pipeline."""
+        event = pipeline.event.name
         which = lane(namespace, event, self._lane_of(pipeline, request.events))
         self._check_folded(event, which)
         ack: Ack = self.appender.append(which, request).answer
@@ -195,7 +200,7 @@ class Features(Registrations):
             ends: dict[tuple[str, int], int] = {}
             view = self.known(namespace) if not look else self.registry(namespace)
             names = {request.table for request in left.values() if view.has_table(request.table)}
-            events = {name: view.root_of(name) for name in names}
+            events = {name: view.registry.root_of(name) for name in names}
             by_lane: dict[tuple[str, int], list[_Target]] = {}
             is_missing, seen = False, set[Which]()
             for place, request in list(left.items()):
@@ -279,7 +284,7 @@ class Features(Registrations):
         missing = [name for name in request.features or () if name not in table.types]
         if missing:
             raise FeatureNotFound(table.name, missing)
-        generation = generation_of(table, tail.head.config, tail.head.state)
+        generation = generation_of(table.name, table.generation, tail.head)
         for stop in tail.mark.stopped if tail.mark is not None else ():
             if stop.generation == generation:
                 return Stopped(table.name, stop.reason)

@@ -29,6 +29,7 @@ from msgspec.structs import replace
 
 from headrace.errors import Damaged
 from headrace.tables.items import ConditionFailed, Item, n, refuse_newer, s
+from headrace.tables.marks import Mark, generations_of
 from headrace.tables.producers import PURGED_AT_ONCE
 
 if TYPE_CHECKING:  # it loads pynamodb, which the adapters in memory do not need
@@ -67,75 +68,6 @@ class StateRow(NamedTuple):
     old: str = ""
 
 
-class Stop(msgspec.Struct, frozen=True, array_like=True):
-    """A generation whose rows are folded no further, because of the event at an offset."""
-
-    generation: str
-    offset: int
-    reason: str
-
-
-class Dropped(msgspec.Struct, frozen=True, array_like=True):
-    """A generation that no pipeline names any longer: its rows are removed twice, the second time a day later, since
-    readers and folders with an old picture may still use it. `turn` counts the times.
-    """
-
-    generation: str
-    next_ms: int
-    turn: int = 0
-
-
-class Build(msgspec.Struct, frozen=True, array_like=True):
-    """A generation that a back-fill computes: the rows of its job are written first, then the events since then are folded,
-    until it has all that the others have.
-
-    Attributes:
-        installed: how many parts of the job's result are written.
-        folded: its rows have the events below this offset; -1 while parts are left to write.
-    """
-
-    generation: str
-    installed: int = 0
-    folded: int = -1
-
-
-class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a lane is folded.
-
-    Attributes:
-        incarnation: that of the lane.
-        folded: the rows of every living generation that has not stopped have the events below this offset.
-        total_bytes: bytes of the lane's records up to there.
-        folded_ms: when it last rose, in epoch milliseconds.
-        recent, recent_ms: a value of `folded` of a minute ago at most, and when it was noted.
-        before: the one noted before: a table that was restored goes back to it, since its rows may be a little older than
-            its mark.
-        retained_ms: when it was last looked whether events are too old to be kept.
-        generations: those that are folded.
-        dropped: those to be removed.
-        builds: those that are back-filled, and have not all of these events yet.
-        stopped: those that have stopped.
-        trying: a generation that is being folded alone, because folders died here: a folder that finds it stops it.
-        version: number of times the mark was written. A write decides it, not its caller.
-    """
-
-    log_id: str
-    incarnation: int
-    folded: int = 0
-    total_bytes: int = 0
-    folded_ms: int = 0
-    recent: int = 0
-    recent_ms: int = 0
-    before: int = 0
-    retained_ms: int = 0
-    generations: tuple[str, ...] = ()
-    dropped: tuple[Dropped, ...] = ()
-    builds: tuple[Build, ...] = ()
-    stopped: tuple[Stop, ...] = ()
-    trying: str = ""
-    version: int = 0
-
-
 class FeatureRows(Protocol):
     """The port of the table of feature rows. Every method may raise `StoreTimeout` or `StoreThrottled`."""
 
@@ -163,15 +95,6 @@ class FeatureRows(Protocol):
 
     def purge(self, log_id: str) -> bool:
         """Removes rows of a lane, and at last its mark. Returns whether none are left."""
-
-
-def _generations_of(mark: Mark) -> list[str]:
-    """Returns every generation that may have rows."""
-    return [
-        *mark.generations,
-        *(one.generation for one in mark.builds),
-        *(one.generation for one in mark.dropped),
-    ]
 
 
 def _shard(entity: str) -> str:
@@ -350,7 +273,7 @@ class DynamoFeatures:
         mark = self.mark(log_id)
         if mark is None:
             return True
-        if not all(self.remove(log_id, generation) for generation in _generations_of(mark)):
+        if not all(self.remove(log_id, generation) for generation in generations_of(mark)):
             return False
         self._store.delete(self._table, [_mark_key(log_id)])
         return True

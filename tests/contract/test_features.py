@@ -11,7 +11,8 @@ from headrace.errors import Damaged
 from headrace.memory import memory_stores
 from headrace.tables import features as table
 from headrace.tables.dynamodb import Store
-from headrace.tables.features import PIECE_BYTES, SHARDS, Build, Dropped, DynamoFeatures, Key, Mark, StateRow, Stop
+from headrace.tables.features import PIECE_BYTES, SHARDS, DynamoFeatures, Key, StateRow
+from headrace.tables.marks import Build, Dropped, Mark, Stop
 from tests.contract.conftest import Ports, dynamodb_ports
 from tests.support.aws import dynamodb_stores
 from tests.support.builders import log_id
@@ -214,7 +215,7 @@ def test_a_mark_comes_back_as_it_was(ports: Ports) -> None:
     assert ports.features.mark(log) is None
     dropped, stopped = (Dropped("old.1.0", 7, 1),), (Stop("bad.2.0", 4, "why"),)
     generations, builds = (GENERATION, "bad.2.0"), (Build("new.3b.0", 2, 5),)
-    mark = Mark(log, 2, 9, 100, 8, 7, 6, 5, 4, generations, dropped, builds, stopped, "bad.2.0")
+    mark = Mark(log, 2, 9, 100, 4, generations, dropped, builds, stopped, "bad.2.0")
     written = ports.features.put_mark(mark)
     assert written == replace(mark, version=1)
     assert ports.features.mark(log) == written

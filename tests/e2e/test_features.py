@@ -14,7 +14,8 @@ from headrace.aws import aws_stores
 from headrace.features.values import FEATURES
 from headrace.log.stores import Stores
 from headrace.settings import Settings
-from headrace.tables.features import TABLE, DynamoFeatures, Mark
+from headrace.tables.features import TABLE, DynamoFeatures
+from headrace.tables.marks import Mark
 from local.environment import REGION
 from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS

@@ -15,8 +15,9 @@ from headrace.features import define, documents, events, fold, register, tail, v
 from headrace.features.pipeline import keys
 from headrace.features.pipeline.tables import Table
 from headrace.features.values import lane_state_of
-from headrace.tables.features import Mark, MemoryFeatures, StateRow
+from headrace.tables.features import MemoryFeatures, StateRow
 from headrace.tables.items import Refusal
+from headrace.tables.marks import Mark
 from headrace.tables.producers import PutKey
 from tests.simulation.mutant import Mutant, Patch
 

@@ -304,7 +304,7 @@ class Tables(Simulation):
         process.api.finish(NS)
         view = process.api.registry(NS)
         self.require("registrations end by themselves", not view.state.is_open)
-        root = view.root_of("U")
+        root = view.registry.root_of("U")
         self.lanes = root.lanes if root is not None else self.lanes
         process.api.register(NS, {"nodes": self.nodes(self._turn | 8), "force": True})
         self._rest(process, self.model)
@@ -353,7 +353,7 @@ class Tables(Simulation):
         for number in range(self.lanes):
             head = process.api.head(which_of(NS, "Tx", number))
             tables = process.api.pipelines_of(head, head.state.next_offset).last.tables.values()
-            living |= {(head.log_id, documents.generation_of(one, head.config, head.state)) for one in tables}
+            living |= {(head.log_id, documents.generation_of(one.name, one.generation, head)) for one in tables}
         law = "rows that nobody needs go"
         self.require(law, {key[:2] for key in kept.kept} <= living, kept.kept.keys(), living)
         self.require(law, kept.marks.keys() <= {log_id for log_id, _ in living}, kept.marks, living)

@@ -6,6 +6,6 @@ calls         what all routes share: the surface and its errors, one request, it
 registrations register, reset, ping, the registry, readiness
 pushes        events, one by one or in batches
 reads         the features of entities
-exports       jobs that write snapshots and training sets
+exports       jobs: snapshots, training sets, and back-fills
 openapi.json  the OpenAPI document of all routes
 """

@@ -18,13 +18,18 @@ from headrace.features.jobs import ASOF, FOLD, ExportResult, FoldResult
 from headrace.features.rows import parse_as_of, write_as_of
 
 
-class ExportBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bodies of both exports have."""
+class BackfillBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of `/backfill`, and what those of both exports have, too."""
 
     table: str
+    dry_run: bool = False
+
+
+class ExportBody(BackfillBody, frozen=True, kw_only=True):
+    """What the bodies of both exports have."""
+
     features: list[str] = []
     backfill: bool = False
-    dry_run: bool = False
 
 
 class SnapshotBody(ExportBody, frozen=True, kw_only=True):
@@ -37,13 +42,6 @@ class LabelsBody(ExportBody, frozen=True, kw_only=True):
     """The body of `/training-set`."""
 
     labels: str
-
-
-class BackfillBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `/backfill`."""
-
-    table: str
-    dry_run: bool = False
 
 
 async def snapshot(call: Call) -> Response:
@@ -88,7 +86,7 @@ def _backfill(call: Call, data: bytes) -> Plan:
         return call.context.exports().backfill(call.namespace, body.table, is_dry=body.dry_run)
 
 
-def _starting(body: ExportBody | BackfillBody) -> AbstractContextManager[None]:
+def _starting(body: BackfillBody) -> AbstractContextManager[None]:
     return failing_as(RequestTimeout() if body.dry_run else JobUnknown())
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import msgspec
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -77,8 +78,7 @@ async def show_registry(call: Call) -> Response:
 
 
 def _state_of(table: TableState) -> dict[str, Any]:
-    building = table.building
-    shown = {"building": {"generation": building.generation, "job_id": building.job_id}} if building else {}
+    shown = {"building": msgspec.to_builtins(table.building)} if table.building else {}
     return {"generation": table.generation, **shown}
 
 

@@ -6,11 +6,12 @@ nodes and all that comes from them start again, empty.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.features.errors import ForceRequired, RegistrationError
 from headrace.features.pipeline.chain import compile_chain, types_of
@@ -49,6 +50,19 @@ class Registry(msgspec.Struct, frozen=True):
     nodes: tuple[EventNode | Derivation, ...] = ()
     tables: dict[str, TableState] = {}  # msgspec copies an empty default
     touched: dict[str, int] = {}
+
+    @property
+    def building(self) -> dict[str, Building]:
+        """The back-fills that are under way, by table."""
+        return {name: state.building for name, state in self.tables.items() if state.building is not None}
+
+    def root_of(self, name: str) -> EventNode | None:
+        """Returns the event from which a node comes; None if there is no such node."""
+        nodes = {node.name: node for node in self.nodes}
+        node = nodes.get(name)
+        while isinstance(node, Derivation):
+            node = nodes[node.upstreams[0]]
+        return node
 
 
 class Plan(NamedTuple):
@@ -137,17 +151,22 @@ def plan(registry: Registry, nodes: Sequence[Any], *, force: bool) -> Plan:
     old_pipelines, new_pipelines = _pipelines(registry), _pipelines(changed)
     affected = tuple(event for event, pipeline in new_pipelines.items() if pipeline != old_pipelines.get(event))
     touched = {event: version if event in affected else registry.touched[event] for event in new_pipelines}
-    return Plan(msgspec.structs.replace(changed, touched=touched), diff, added, present, affected)
+    return Plan(replace(changed, touched=touched), diff, added, present, affected)
 
 
-def build(registry: Registry, job_ids: Mapping[str, str], version: int) -> Registry:
+def build(registry: Registry, job_ids: Mapping[str, str], version: int, lost: Collection[str] = ()) -> Registry:
     """Returns a registry in a new version, in which tables are back-filled.
 
     Args:
         job_ids: the job that computes each table, by the table's name.
+        lost: tables of which no row is left: meanwhile they begin again, empty.
     """
+    fresh = TableState(str(version), {})
     tables = {
-        name: msgspec.structs.replace(registry.tables[name], building=Building(f"{version}b", job_id))
+        name: replace(
+            registry.tables[name] if name not in lost else replace(fresh, started=registry.tables[name].started),
+            building=Building(f"{version}b", job_id),
+        )
         for name, job_id in job_ids.items()
     }
     return _change_tables(registry, tables, version)
@@ -160,15 +179,15 @@ def end_build(registry: Registry, name: str, generation: str, *, is_read: bool) 
     state = registry.tables.get(name)
     if state is None or state.building is None or state.building.generation != generation:
         return registry
-    changed = msgspec.structs.replace(state, building=None)
+    changed = replace(state, building=None)
     if is_read:
-        changed = msgspec.structs.replace(changed, generation=generation, is_backfilled=True)
+        changed = replace(changed, generation=generation, is_backfilled=True)
     return _change_tables(registry, {name: changed}, registry.version + 1)
 
 
 def _change_tables(registry: Registry, tables: Mapping[str, TableState], version: int) -> Registry:
-    roots = {_root_of(registry, name) for name in tables}
-    return msgspec.structs.replace(
+    roots = {root.name for name in tables if (root := registry.root_of(name)) is not None}
+    return replace(
         registry,
         version=version,
         tables={**registry.tables, **tables},
@@ -176,18 +195,10 @@ def _change_tables(registry: Registry, tables: Mapping[str, TableState], version
     )
 
 
-def _root_of(registry: Registry, name: str) -> str:
-    nodes = {node.name: node for node in registry.nodes}
-    node = nodes[name]
-    while isinstance(node, Derivation):
-        node = nodes[node.upstreams[0]]
-    return node.name
-
-
 def pipeline_of(registry: Registry, event: str) -> PipelineDocument:
     """Returns what the lanes of an event must know. The event is registered."""
     pipeline = _pipelines(registry)[event]
-    return msgspec.structs.replace(pipeline, version=registry.touched[event])
+    return replace(pipeline, version=registry.touched[event])
 
 
 def _pipelines(registry: Registry) -> dict[str, PipelineDocument]:
@@ -327,7 +338,7 @@ def _begin(node: Derivation, before: TableState | None, version: int) -> TableSt
     """Returns the state of a table: what it was, and the features that are new."""
     started = before.started if before else {}
     features = {feature: started.get(feature, version) for feature in node.ops[-1]["agg"]}
-    return msgspec.structs.replace(before or TableState(str(version), {}), started=features)
+    return replace(before or TableState(str(version), {}), started=features)
 
 
 def _sort(nodes: Mapping[str, Node], paths: Mapping[str, str]) -> list[str]:

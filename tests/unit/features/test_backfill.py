@@ -63,7 +63,7 @@ def test_a_table_that_is_back_filled_has_all_events_however_many_come_meanwhile(
     world.push(tx(user="u0", amount=number))
     check(world, number + 1)
     assert world.get("u1", "Late", by=warm) == world.get("u1", "Late")
-    assert not world.api.registry(NS).building
+    assert not world.api.registry(NS).registry.building
     world.clock.advance(301)
     before = len(world.stores.tables["features"].kept)  # type: ignore[attr-defined]
     for each in range(lanes):
@@ -132,7 +132,7 @@ def test_a_feature_that_is_added_meanwhile_starts_then_and_a_changed_table_gives
     assert world.get("u0", "Late")["m"] == 10.0
     world.register(late(c="count", s=("sum", {"field": "n"})), force=True)
     world.register(table("Late", c="count"), force=True)
-    assert not world.api.registry(NS).building
+    assert not world.api.registry(NS).registry.building
     run_jobs(world)
     assert advance(world) == 0
     assert world.get("u0", "Late") == {}
@@ -143,10 +143,10 @@ def test_a_feature_that_is_added_meanwhile_starts_then_and_a_changed_table_gives
 def test_a_back_fill_whose_job_fails_or_whose_events_fail_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     world = started()
     advance(world)
-    (building,) = world.api.registry(NS).building.values()
+    (building,) = world.api.registry(NS).registry.building.values()
     jobs.note(world.stores.objects, keys.job_ended(building.job_id), jobs.Ended(packed.VERSION, 1, "no memory"))
     assert advance(world) == 0
-    assert not world.api.registry(NS).building
+    assert not world.api.registry(NS).registry.building
     backfills(world.stores).start(NS, "Late")
     run_jobs(world)
     world.push(tx(user="u0", amount=10))
@@ -158,7 +158,7 @@ def test_a_back_fill_whose_job_fails_or_whose_events_fail_is_given_up(monkeypatc
         patch.setattr(Sum, "fold", fails)
         Folder(Registrations(world.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
     assert advance(world) == 0
-    assert not world.api.registry(NS).building
+    assert not world.api.registry(NS).registry.building
 
 
 def test_events_that_are_gone_are_not_lost_to_features_of_all_time() -> None:
@@ -215,7 +215,7 @@ def test_no_event_goes_that_a_pass_wanted_to_let_go_of_before_the_back_fill_bega
     def run(port: Interposed) -> None:
         (world,) = worlds
         Folder(Registrations(port.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
-        if world.api.registry(NS).building:
+        if world.api.registry(NS).registry.building:
             floor = world.api.head(lane(NS, "Tx", 0)).state.floor
             finish(world)
             assert world.get("a", by=world.other()) == {"c": 2, "s": 2.0}, floor
@@ -277,7 +277,7 @@ def test_rows_of_back_filled_tables_that_are_lost_are_computed_again_by_a_recove
     check(world)
     world.stores = replace(world.stores, tables={"features": MemoryFeatures()})
     world.api, world.folder = world.other(), Folder(Registrations(world.stores))
-    assert len(restore(world.stores, repair=True)) == 2
+    assert restore(world.stores, repair=True) == [f"rows of a table that was back-filled are gone: table={NS}/Late"]
     finish(world)
     check(world)
     assert restore(world.stores, repair=True) == []

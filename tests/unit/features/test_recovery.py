@@ -170,10 +170,26 @@ def test_a_table_that_was_back_filled_is_so_again_after_a_disaster(world: World)
     assert sum(row["c"] for row in expected) == 12
     seal_all(world)
     lose_tables(world)
-    assert set(world.api.registry(NS).building) == {"Late"}
+    assert set(world.api.registry(NS).registry.building) == {"Late"}
     assert world.get("u1", "Late") == {}, "until then"
     finish(world, lanes=2)
     assert [world.get(f"u{number}", "Late") for number in range(4)] == expected
+
+
+def test_a_table_that_was_back_filled_comes_back_with_the_events_that_are_kept() -> None:
+    world = World(event(keep_events_for_ms=60_000), table())
+    world.push()
+    world.register(late())
+    finish(world)
+    world.clock.advance(7_200)
+    world.push()
+    world.fold()
+    assert world.api.head(lane(NS, "Tx", 0)).state.floor == 1
+    assert world.get(table="Late") == {"c": 2, "s": 2.0}
+    seal_all(world)
+    lose_tables(world)
+    finish(world)
+    assert world.get(table="Late") == world.get() == {"c": 1, "s": 1.0}
 
 
 def test_a_lane_that_was_lost_and_used_again_shows_no_row_of_before(world: World) -> None:

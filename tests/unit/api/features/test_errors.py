@@ -58,7 +58,8 @@ from headrace.features.errors import (
 from headrace.features.values import MAX_READ
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
-from headrace.tables.features import TABLE, Mark, Stop
+from headrace.tables.features import TABLE
+from headrace.tables.marks import Mark, Stop
 from tests.support.faults import Faulty
 from tests.unit.api.asgi import TEXT, Answer, Server, http_scope
 from tests.unit.api.features.wire import SETTINGS, ask, code, get, refusal, register, serving
