@@ -57,8 +57,8 @@ def _key_of_the_raw_event(self: Any, row: Mapping[str, Any]) -> Any:
     return None if placed is None else (keys.encode([row[name] for name in self.keys]), placed[1])
 
 
-def _generation_of_any_incarnation(table: Table, *_: object) -> str:
-    return f"{table.name}.{table.generation}"
+def _generation_of_any_incarnation(table: str, generation: str, _: object) -> str:
+    return f"{table}.{generation}"
 
 
 def _mark_of_any_incarnation(self: Any, head: Any) -> Mark | None:
@@ -93,8 +93,8 @@ def _write_later(self: Any, changed: Sequence[Any]) -> None:
     self.__dict__.setdefault("later", []).append(changed)
 
 
-def _commit_before_the_rows(self: Any) -> None:
-    _commit(self)
+def _commit_before_the_rows(self: Any, mark: Mark) -> None:
+    _commit(self, mark)
     for changed in self._folder.__dict__.pop("later", ()):
         _write(self._folder, changed)
 

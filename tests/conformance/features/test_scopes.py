@@ -10,18 +10,10 @@ import pytest
 from tests.conformance.contract.client import expect, shown
 from tests.conformance.features.client import Namespace, answered, refused, txn, unused
 from tests.conformance.topics.client import Server
+from tests.conformance.topics.configurations import SCOPES
 from tests.unit.features.pipeline.documents import event, table
 
 GET = {"table": "U", "key": "a"}
-SCOPES = {
-    "reader": {"read"},
-    "writer": {"write"},
-    "deleter": {"delete"},
-    "admin": {"admin"},
-    "worker": {"read", "write"},
-    "letters": {"read", "delete"},
-    "all": {"read", "write", "delete", "admin"},
-}
 ROUTES: list[tuple[str, str, Any, set[str]]] = [
     ("POST", "/register", {"nodes": [event()]}, {"admin"}),
     ("POST", "/register", {"nodes": [table()]}, {"admin", "read"}),

@@ -26,6 +26,15 @@ KEYS = {
     "writer-bound": "write:mine.",
     "all": "",
 }
+SCOPES = {  # what the keys without prefixes may do
+    "reader": {"read"},
+    "writer": {"write"},
+    "deleter": {"delete"},
+    "admin": {"admin"},
+    "worker": {"read", "write"},
+    "letters": {"read", "delete"},
+    "all": {"read", "write", "delete", "admin"},
+}
 LIMITS = {
     "max_topics": 24,
     "max_routers": 4,

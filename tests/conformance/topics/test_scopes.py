@@ -8,16 +8,8 @@ import httpx
 import pytest
 
 from tests.conformance.topics.client import SSE, Server, Topic, answered, expect, refused
+from tests.conformance.topics.configurations import SCOPES
 
-SCOPES = {
-    "reader": {"read"},
-    "writer": {"write"},
-    "deleter": {"delete"},
-    "admin": {"admin"},
-    "worker": {"read", "write"},
-    "letters": {"read", "delete"},
-    "all": {"read", "write", "delete", "admin"},
-}
 Route = Callable[[Topic], httpx.Response]
 ROUTES: dict[str, tuple[set[str], Route]] = {
     "PUT": ({"admin"}, lambda topic: topic.put(type="queue")),

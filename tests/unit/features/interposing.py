@@ -53,7 +53,7 @@ class _Port:
 
 
 def at_every_call(
-    run: Callable[[Interposed], object], prepare: Callable[[], World], action: Callable[[World], object]
+    run: Callable[[Interposed, World], object], prepare: Callable[[], World], action: Callable[[World], object]
 ) -> int:
     """Runs something again and again, each time with `action` before another one of its calls. Returns how many calls
     there are.
@@ -62,7 +62,7 @@ def at_every_call(
         world = prepare()
         port = Interposed(world.stores)
         port.left, port.action = number, lambda world=world: action(world)
-        run(port)
+        run(port, world)
         if port.action is not None:
             return number - 1
     raise AssertionError("it ends")

@@ -65,10 +65,10 @@ def test_a_table_that_is_back_filled_has_all_events_however_many_come_meanwhile(
     assert world.get("u1", "Late", by=warm) == world.get("u1", "Late")
     assert not world.api.registry(NS).registry.building
     world.clock.advance(301)
-    before = len(world.stores.tables["features"].kept)  # type: ignore[attr-defined]
+    before = len(world.rows.kept)
     for each in range(lanes):
         world.fold(number=each)
-    assert len(world.stores.tables["features"].kept) < before, "rows of before are removed"  # type: ignore[attr-defined]
+    assert len(world.rows.kept) < before, "rows of before are removed"
     check(world, number + 1)
 
 
@@ -136,7 +136,8 @@ def test_a_feature_that_is_added_meanwhile_starts_then_and_a_changed_table_gives
     run_jobs(world)
     assert advance(world) == 0
     assert world.get("u0", "Late") == {}
-    mark = world.stores.tables["features"].mark(world.api.head(lane(NS, "Tx", 0)).log_id)  # type: ignore[union-attr]
+    mark = world.rows.mark(world.api.head(lane(NS, "Tx", 0)).log_id)
+    assert mark is not None
     assert not mark.builds
 
 
@@ -201,19 +202,15 @@ def test_no_event_is_let_go_of_while_a_back_fill_may_read_it() -> None:
 
 
 def test_no_event_goes_that_a_pass_wanted_to_let_go_of_before_the_back_fill_began() -> None:
-    worlds: list[World] = []
-
     def prepare() -> World:
         world = World(event(keep_events_for_ms=60_000), table())
         world.push()
         world.fold()
         world.clock.advance(7_200)
         world.push()
-        worlds[:] = [world]
         return world
 
-    def run(port: Interposed) -> None:
-        (world,) = worlds
+    def run(port: Interposed, world: World) -> None:
         Folder(Registrations(port.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
         if world.api.registry(NS).registry.building:
             floor = world.api.head(lane(NS, "Tx", 0)).state.floor
@@ -345,34 +342,28 @@ def check_and_finish(world: World) -> None:
 @pytest.mark.parametrize("steps", [0, 1, 2, 3])
 @pytest.mark.parametrize("other", [die, advance], ids=["dies", "another"])
 def test_whoever_goes_on_may_die_or_meet_another_at_any_call(steps: int, other: Any) -> None:
-    worlds: list[World] = []
-
     def prepare() -> World:
         world = started()
         for _ in range(steps):
             advance(world)
             run_jobs(world)
-        worlds[:] = [world]
         return world
 
-    assert at_every_call(lambda port: _advance_in(port, worlds[0]), prepare, other) >= 4
+    assert at_every_call(_advance_in, prepare, other) >= 4
 
 
 @pytest.mark.parametrize("other", [die, advance], ids=["dies", "another"])
 def test_a_start_may_die_or_meet_another_at_any_call(other: Any) -> None:
-    worlds: list[World] = []
-
     def prepare() -> World:
         world = World(event(), table(), table("Late", c="count", s=("sum", {"field": "amount"})))
         for number in range(10):
             world.push(tx(user=f"u{number % 5}", amount=number))
-        worlds[:] = [world]
         return world
 
-    def start(port: Interposed) -> None:
+    def start(port: Interposed, world: World) -> None:
         with suppress(Died):
             backfills(port.stores).start(NS, "Late")
-        check_and_finish(worlds[0])
+        check_and_finish(world)
 
     assert at_every_call(start, prepare, other) >= 8
 

@@ -42,48 +42,35 @@ def check(world: World) -> None:
         assert world.get("", "All", by=by) == EXPECTED
 
 
-def _fold(port: Interposed, world: list[World]) -> None:
+def _fold(port: Interposed, world: World) -> None:
     folder = Folder(Registrations(port.stores))
     with suppress(Died):
-        folder.fold(lane(NS, "Tx", 0), world[0].clock.monotonic() + 10)
-    check(world[0])
-    assert world[0].fold().is_done
-    check(world[0])
+        folder.fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
+    check(world)
+    assert world.fold().is_done
+    check(world)
 
 
 def test_a_folder_that_dies_at_any_call_is_replaced_by_the_next() -> None:
-    worlds: list[World] = []
-
-    def prepare() -> World:
-        worlds[:] = [pushed()]
-        return worlds[0]
-
-    assert at_every_call(lambda port: _fold(port, worlds), prepare, die) >= 7
+    assert at_every_call(_fold, pushed, die) >= 7
 
 
 def test_two_folders_add_no_event_twice_whenever_the_other_comes() -> None:
-    worlds: list[World] = []
-
-    def prepare() -> World:
-        worlds[:] = [pushed()]
-        return worlds[0]
-
-    assert at_every_call(lambda port: _fold(port, worlds), prepare, lambda world: world.fold()) >= 7
+    assert at_every_call(_fold, pushed, lambda world: world.fold()) >= 7
 
 
 @pytest.mark.parametrize("settings", [{}, {"keep_events_for_ms": 1_000}])
 def test_a_folder_never_takes_a_lane_for_the_one_that_it_replaces(settings: dict[str, Any]) -> None:
     nodes = [event(**settings), table(), table("All", keys=[])]
-    worlds: list[World] = []
 
     def prepare() -> World:
-        worlds[:] = [World(*nodes)]
+        world = World(*nodes)
         for _ in range(2):
-            worlds[0].push()
-            worlds[0].fold()
-            worlds[0].clock.advance(1.5)
-        worlds[0].push()
-        return worlds[0]
+            world.push()
+            world.fold()
+            world.clock.advance(1.5)
+        world.push()
+        return world
 
     def renew(world: World) -> None:
         world.api.reset(NS)
@@ -91,8 +78,7 @@ def test_a_folder_never_takes_a_lane_for_the_one_that_it_replaces(settings: dict
         for _ in range(4):
             world.push()
 
-    def run(port: Interposed) -> None:
-        world = worlds[0]
+    def run(port: Interposed, world: World) -> None:
         is_new = port.action is not None
         with suppress(NotFound):
             Folder(Registrations(port.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
@@ -113,29 +99,20 @@ def test_a_folder_that_remembers_rows_goes_on_after_another_has_written_them() -
         world.push(tx(user="b"))
     for _ in range(2):
         world.fold()
-    check_rows = {row.key.entity: row.as_of for row in world.stores.tables["features"].kept.values()}  # type: ignore[attr-defined]
+    check_rows = {row.key.entity: row.as_of for row in world.rows.kept.values()}
     assert world.get() == EXPECTED
     assert world.get("b") == {"c": 4, "s": 4.0}
     assert check_rows["b"] == 7
 
 
 def test_a_read_is_right_whenever_a_folder_comes() -> None:
-    worlds: list[World] = []
-
-    def prepare() -> World:
-        worlds[:] = [pushed()]
-        return worlds[0]
-
-    def run(port: Interposed) -> None:
+    def run(port: Interposed, world: World) -> None:
         api = Features(port.stores)
-        assert worlds[0].get(by=api) == EXPECTED
-        worlds[0].push(tx(amount=4))
-        assert worlds[0].get(by=api) == {"c": 4, "s": 10.0}
+        assert world.get(by=api) == EXPECTED
+        world.push(tx(amount=4))
+        assert world.get(by=api) == {"c": 4, "s": 10.0}
 
-    def fold_all(world: World) -> None:
-        world.fold()
-
-    assert at_every_call(run, prepare, fold_all) >= 6
+    assert at_every_call(run, pushed, lambda world: world.fold()) >= 6
 
 
 def test_a_warm_read_is_right_whenever_a_folder_or_a_registration_comes() -> None:
@@ -176,35 +153,23 @@ def test_a_warm_read_is_right_whenever_a_folder_or_a_registration_comes() -> Non
 
 
 def test_a_batch_has_one_prefix_whenever_a_push_comes_though_one_table_is_new() -> None:
-    worlds: list[World] = []
-
-    def prepare() -> World:
-        worlds[:] = [pushed()]
-        return worlds[0]
-
-    def run(port: Interposed) -> None:
+    def run(port: Interposed, world: World) -> None:
         api = Features(port.stores)
-        worlds[0].get(by=api)  # it knows the registry without the new table
-        worlds[0].register(table("New", c="count"))
+        world.get(by=api)  # it knows the registry without the new table
+        world.register(table("New", c="count"))
         found = api.get(NS, [GetRequest("U", "a"), GetRequest("New", "a"), GetRequest("All", "")])
         end = found.as_of.lanes["Tx", 0]
         first, new, last = found.rows
         assert (first["c"], last["c"]) == (end, end), found  # type: ignore[index]
         assert new in ({}, {"c": end - 3}), found
 
-    assert at_every_call(run, prepare, lambda world: world.push(tx())) >= 8
+    assert at_every_call(run, pushed, lambda world: world.push(tx())) >= 8
 
 
 def test_a_registration_that_dies_at_any_call_is_finished_by_the_next() -> None:
-    worlds: list[World] = []
     nodes = [event("New", lanes=2, lane_key="user"), table("T", upstream="New"), table("ByN", keys=["n"])]
 
-    def prepare() -> World:
-        worlds[:] = [pushed()]
-        return worlds[0]
-
-    def run(port: Interposed) -> None:
-        world = worlds[0]
+    def run(port: Interposed, world: World) -> None:
         with suppress(Died):
             Features(port.stores).register(NS, {"nodes": nodes})
         other = world.other()
@@ -220,7 +185,7 @@ def test_a_registration_that_dies_at_any_call_is_finished_by_the_next() -> None:
         follows = [(one.kind, one.log_id) for one in world.stores.follows.rows.values()]  # type: ignore[attr-defined]
         assert sorted(kind for kind, _ in follows) == [FOLD, FOLD, FOLD, REGISTER]
 
-    assert at_every_call(run, prepare, die) >= 8
+    assert at_every_call(run, pushed, die) >= 8
 
 
 def test_no_push_is_taken_under_an_old_pipeline_after_the_answer_of_a_registration() -> None:

@@ -14,6 +14,7 @@ from headrace.features.verbs import Features
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.settings import Settings
+from headrace.tables.features import TABLE, MemoryFeatures
 from tests.support.clocks import ManualClock
 
 NS = "default"
@@ -66,6 +67,13 @@ class World:
         self.folder = Folder(Registrations(self.stores))
         if nodes:
             self.register(*nodes)
+
+    @property
+    def rows(self) -> MemoryFeatures:
+        """The table of rows."""
+        table = self.stores.tables[TABLE]
+        assert isinstance(table, MemoryFeatures)
+        return table
 
     def other(self) -> Features:
         """Returns another process with cold caches."""
