@@ -330,7 +330,7 @@ def _round(server: DevServer, report: FeatureReport, folder: Path, namespace: st
     registrar = Registrar(common, "registrar", *arguments)
     registrar.start()
     while registrar.is_alive() and not tables.registered:
-        time.sleep(0.01)
+        time.sleep(0.01)  # until its first registration is answered
     pushers = [Pusher(common, f"p{number}", *arguments) for number in range(options.pushers)]
     readers = [Reader(common, f"v{number}", *arguments) for number in range(options.readers)]
     everybody: list[Person] = [registrar, *pushers, *readers]
