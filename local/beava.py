@@ -1,14 +1,15 @@
-"""`headrace-beava`: feature tables in memory and in one process, in the place of beava's own server: for its client's embed
-mode, and for clients that speak its TCP frames.
+"""`headrace-beava`: feature tables in memory, in one process, in place of beava's own server: for the embed mode of its
+client, and for clients that speak its TCP frames.
 
     BEAVA_BINARY=$(which headrace-beava) python app.py    # where app.py says bv.App(), without an address
 
-It is for trying and for tests: nothing is stored, and every event is kept in memory until the process ends. It listens on
-loopback alone, on the ports of `BEAVA_LISTEN_ADDR` (127.0.0.1:8080) and `BEAVA_TCP_PORT` (8081); 0 takes a free one, which
-is told on standard output as beava does. `BEAVA_TEST_MODE`, or --test-mode, allows resets.
+It is for tests and for trying things out: nothing is stored, and every event is kept in memory until the process ends. It
+listens on loopback only, on the ports of `BEAVA_LISTEN_ADDR` (127.0.0.1:8080) and `BEAVA_TCP_PORT` (8081). For 0 it takes a
+free port. It prints the ports on standard output, as beava does. `BEAVA_TEST_MODE`, or --test-mode, allows resets.
 
 A frame is a length of 4 bytes, which counts what follows, an operation of 2 and a content type of 1, all big-endian, and
-then the body: JSON (1) or MessagePack (2), and so is the answer. A connection's frames are answered one after the other.
+then the body, in JSON (1) or MessagePack (2). The answer has the same content type. Frames of one connection are answered in
+their order.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import orjson
 
-if (
-    TYPE_CHECKING
-):  # clients wait for five seconds until they are told where to connect: the rest is imported after that
+# Clients wait for five seconds until they are told where to connect: what takes long is imported after that.
+if TYPE_CHECKING:
     import httpx
 
     from headrace.log.stores import Stores

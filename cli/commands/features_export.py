@@ -102,8 +102,8 @@ def snapshot(tables: Tables, table: str, as_of: str | None, **options: Any) -> N
 def backfill(tables: Tables, table: str, **options: Any) -> None:
     """Compute TABLE from all events that are kept, as if it had always been as it is now.
 
-    A table that is new has the events since its registration. While its rows are computed again it is read as it is; then
-    the new rows, which have every event, take their place at once.
+    A new table has the events since its registration. While its rows are computed again, it answers from the old ones;
+    then the new rows, which have every event, take their place at once.
     """
     _export(tables, "backfill", {"table": table}, features=(), backfill=False, **options)
 

@@ -14,6 +14,7 @@ from headrace.index.manifest import IndexManifest, IndexManifestStore
 from headrace.log.stores import Stores
 from headrace.manifest.merging import FindDead, MergeLimits
 from headrace.manifest.store import NewestLook
+from headrace.objects import keys
 from headrace.tables.jobs import DynamoJobs, Jobs
 
 
@@ -75,7 +76,7 @@ class Context(worker.Context[IndexerMetric]):
         """Returns a new id for an index run or a job: the current time in ms (13 digits), a dash, and 12 random
         characters.
         """
-        return f"{self.now_ms():013d}-{self.stores.log_ids()[-12:]}"
+        return keys.made_id(self.now_ms(), self.stores.log_ids())
 
 
 def assemble(

@@ -173,9 +173,10 @@ class Exports:
         view = self._log.registry(namespace)
         state = view.registry.tables.get(table)
         is_building = state is not None and state.building is not None and state.building.job_id == job_id
-        if is_building or (status.state == "succeeded" and view.state.is_open):
-            is_over = status.state == "succeeded"
-            return Job(table, status._replace(state="running", ended_ms=0) if is_over else status, None)
+        if status.state == "succeeded" and (is_building or view.state.is_open):
+            return Job(table, status._replace(state="running", ended_ms=0), None)
+        if is_building:
+            return Job(table, status, None)
         result = jobs.result(self._stores.objects, job_id, FoldResult)
         if result is not None and state is not None and state.generation == result.generations[table]:
             return Job(table, status._replace(state="succeeded"), result)
@@ -186,7 +187,7 @@ class Exports:
         if is_dry:
             return found.plan
         now_ms = self._stores.clock.now_ms()
-        job_id = f"{now_ms:013d}-{self._stores.log_ids()[-12:]}"
+        job_id = keys.made_id(now_ms, self._stores.log_ids())
         jobs.ask(self._stores.objects, job_id, kind, now_ms, what)
         for log_id in found.unsealed:
             self._seal(log_id)

@@ -54,6 +54,7 @@ from headrace.log.seam import (
     name_definition,
 )
 from headrace.log.stores import Stores
+from headrace.objects import keys
 from headrace.tables.catalog import PutRow, Row
 from headrace.tables.features import TABLE, FeatureRows
 from headrace.tables.follows import PutFollow
@@ -141,7 +142,9 @@ class Registrations(Log):
                 return Decision((answer,))
             names = _to_build(before, planned)
             if names:
-                registry = build(registry, {name: _job_id(now_ms, ids) for name in names}, registry.version)
+                registry = build(
+                    registry, {name: keys.made_id(now_ms, ids.log()) for name in names}, registry.version
+                )
             return _enter(namespace, look, registry, _removed_of(look, rows), answer, now_ms, ids)
 
         answer: Registered | DryRun = self._change(namespace, decide)
@@ -162,7 +165,7 @@ class Registrations(Log):
                 raise TableNotFound(table)
             if state.building is not None:
                 return Decision((state.building,))
-            registry = build(before, {table: _job_id(now_ms, ids)}, before.version + 1)
+            registry = build(before, {table: keys.made_id(now_ms, ids.log())}, before.version + 1)
             answer = registry.tables[table].building
             return _enter(namespace, look, registry, _removed_of(look, rows), answer, now_ms, ids)
 
@@ -247,7 +250,7 @@ class Registrations(Log):
             registry = replace(registry, version=version, touched=dict.fromkeys(registry.touched, version))
             states = registry.tables.items()
             names = [name for name, state in states if name in lost or state.building is not None]
-            registry = build(registry, {name: _job_id(now_ms, ids) for name in names}, version, lost)
+            registry = build(registry, {name: keys.made_id(now_ms, ids.log()) for name in names}, version, lost)
             return _enter(namespace, look, registry, _removed_of(look, rows), None, now_ms, ids)
 
         name = registry_name(namespace)
@@ -332,10 +335,6 @@ def _to_build(before: Registry, planned: Plan) -> list[str]:
         and (root := planned.registry.root_of(node.name)) is not None
         and root.name in known
     ]
-
-
-def _job_id(now_ms: int, ids: Ids) -> str:
-    return f"{now_ms:013d}-{ids.log()[-12:]}"
 
 
 def _registry_of(look: Look | None, rows: Rows) -> Registry:

@@ -24,7 +24,7 @@ from headrace.features.pipeline.compiled import Pipeline
 from headrace.features.pipeline.tables import Table
 from headrace.features.register import Registrations
 from headrace.features.rows import AsOf, lane_for, read_row
-from headrace.features.tail import Found, Lanes, Tail, Wanted
+from headrace.features.tail import MARK_S, Found, Lanes, Tail, Wanted
 from headrace.features.values import (
     FEATURES,
     MAX_BATCH_EVENTS,
@@ -43,7 +43,6 @@ from headrace.tables.marks import Mark
 __all__ = ["FEATURES", "Features"]
 
 MAX_UNFOLDED_BYTES = 3 * 1024 * 1024  # with one push more it is less than a reader folds
-_MARK_S = 1.0
 _REMEMBERED = 4096
 _LOOKS = 4
 
@@ -140,7 +139,7 @@ class Features(Registrations):
         mark = self._marks.get(head.log_id)
         if _unfolded(head, mark) <= MAX_UNFOLDED_BYTES:
             return
-        if self._marks.get(head.log_id, max_age_s=_MARK_S) is None:
+        if self._marks.get(head.log_id, max_age_s=MARK_S) is None:
             read = moment(self.stores.clock)
             mark = self.mark_of(head) or Mark(head.log_id, head.incarnation)
             self._marks.put(head.log_id, mark, read=read)

@@ -180,6 +180,11 @@ def run(log_id: str, run_id: str) -> str:
     return f"{index(log_id)}runs/{run_id}/"
 
 
+def made_id(now_ms: int, random: str) -> str:
+    """Returns the id of a run or a job that is created now; `random` is 12 characters or more."""
+    return f"{now_ms:013d}-{random[-12:]}"
+
+
 def made_ms(made_id: str) -> int | None:
     """Returns the time (epoch ms) at which the id of a run or a job was created, read from the id itself; None for any
     other text.

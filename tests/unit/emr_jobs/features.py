@@ -187,3 +187,22 @@ def installed(objects: Objects, result: FoldResult, lane: int = 0) -> dict[tuple
             assert (part.table, row.entity) not in rows
             rows[part.table, row.entity] = row.data
     return rows
+
+
+class Living:
+    """Counts bodies of rows that are in memory at one time: `most` of them."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    def body(self, data: bytes) -> bytes:
+        """Returns a body that counts as long as it lives."""
+        owner = self
+
+        class Counted(bytes):
+            def __del__(self) -> None:
+                owner.now -= 1
+
+        self.now += 1
+        self.most = max(self.most, self.now)
+        return Counted(data)

@@ -352,25 +352,13 @@ def test_a_hot_key_with_labels_takes_the_memory_of_its_state_alone(tmp_path: Pat
         [(0, features.document(documents.table("U", agg={"n": documents.count()}, keys=["s"])))],
     )
     lanes = {0: Lane(found)}
-    living = most = 0
-
-    class Counting(bytes):
-        def __new__(cls, body: bytes) -> Counting:
-            nonlocal living, most
-            living += 1
-            most = max(most, living)
-            return super().__new__(cls, body)
-
-        def __del__(self) -> None:
-            nonlocal living
-            living -= 1
-
+    living = features.Living()
     event_body = msgspec.msgpack.encode({"pad": "x" * 1000})
 
     def rows() -> Iterator[Row]:
         for offset in range(10_000):
-            yield Row(1, 0, b"a", offset, offset, None, Counting(event_body))
-            yield Row(1, -1, b"a", offset, 2**63 - 1, offset, Counting(msgspec.msgpack.encode([offset, offset])))
+            yield Row(1, 0, b"a", offset, offset, None, living.body(event_body))
+            yield Row(1, -1, b"a", offset, 2**63 - 1, offset, living.body(msgspec.msgpack.encode([offset, offset])))
 
     group = next(states.groups(rows(), Grouping(("U",)), lanes))
     assert not isinstance(group, list)
@@ -379,7 +367,7 @@ def test_a_hot_key_with_labels_takes_the_memory_of_its_state_alone(tmp_path: Pat
         assert body == msgspec.msgpack.encode([label + 1])
         seen += 1
     assert seen == 10_000
-    assert most <= 3
+    assert living.most <= 3
 
 
 @pytest.mark.full

@@ -154,22 +154,11 @@ def test_a_hot_key_takes_the_memory_of_its_state_alone(tmp_path: Path) -> None:
     objects = DirectoryObjects(str(tmp_path))
     found = source(objects, pushed(1, 5), [(0, document(documents.table("U", agg={"n": count()}, keys=["s"])))])
     body = msgspec.msgpack.encode({"pad": "x" * 1000})
-    living = most = 0
-
-    class Counting(bytes):
-        def __new__(cls) -> Counting:
-            nonlocal living, most
-            living += 1
-            most = max(most, living)
-            return super().__new__(cls, body)
-
-        def __del__(self) -> None:
-            nonlocal living
-            living -= 1
+    living = features.Living()
 
     def rows() -> Iterator[Row]:
         for offset in range(20_000):
-            yield Row(1, 0, b"a", offset, offset, None, Counting())
+            yield Row(1, 0, b"a", offset, offset, None, living.body(body))
 
     group = next(states.groups(rows(), Grouping(("U",)), {0: Lane(found)}))
     assert not isinstance(group, list)
@@ -177,7 +166,7 @@ def test_a_hot_key_takes_the_memory_of_its_state_alone(tmp_path: Path) -> None:
     assert group.entity.state is not None
     assert group.entity.table is not None
     assert group.entity.table.features.read(group.entity.state, 10**13) == {"n": 20_000}
-    assert most <= 3
+    assert living.most <= 3
 
 
 @pytest.mark.usefixtures("here")

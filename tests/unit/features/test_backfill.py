@@ -50,6 +50,18 @@ def check(world: World, pushes: int = 10) -> None:
         assert sum(row.get("s", 0.0) for row in rows) == sum(range(pushes))
 
 
+def fold_poison(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pushes an event, of which the features of the tables fail, and makes a pass."""
+    world.push(tx(user="u0", amount=10))
+
+    def fails(*_: object) -> None:
+        raise OverflowError("poison")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sum, "fold", fails)
+        Folder(Registrations(world.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
+
+
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_a_table_that_is_back_filled_has_all_events_however_many_come_meanwhile(lanes: int) -> None:
     world = started(lanes)
@@ -150,14 +162,7 @@ def test_a_back_fill_whose_job_fails_or_whose_events_fail_is_given_up(monkeypatc
     assert not world.api.registry(NS).registry.building
     backfills(world.stores).start(NS, "Late")
     run_jobs(world)
-    world.push(tx(user="u0", amount=10))
-
-    def fails(*_: object) -> None:
-        raise OverflowError("poison")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Sum, "fold", fails)
-        Folder(Registrations(world.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
+    fold_poison(world, monkeypatch)
     assert advance(world) == 0
     assert not world.api.registry(NS).registry.building
 
@@ -241,14 +246,7 @@ def test_a_generation_that_stops_when_it_has_all_events_is_not_read(monkeypatch:
     advance(world)
     run_jobs(world)
     world.fold()
-    world.push(tx(user="u0", amount=10))
-
-    def fails(*_: object) -> None:
-        raise OverflowError("poison")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Sum, "fold", fails)
-        Folder(Registrations(world.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
+    fold_poison(world, monkeypatch)
     assert backfills(world.stores).advance(NS) == []
     state = world.api.registry(NS).registry.tables["Late"]
     assert (state.building, state.is_backfilled) == (None, False)
