@@ -8,8 +8,7 @@ listens on loopback only, on the ports of `BEAVA_LISTEN_ADDR` (127.0.0.1:8080) a
 free port. It prints the ports on standard output, as beava does. `BEAVA_TEST_MODE`, or --test-mode, allows resets.
 
 A frame is a length of 4 bytes, which counts what follows, an operation of 2 and a content type of 1, all big-endian, and
-then the body, in JSON (1) or MessagePack (2). The answer has the same content type. Frames of one connection are answered in
-their order.
+then the body, in JSON (1) or MessagePack (2), as is the answer. Frames of one connection are answered in their order.
 """
 
 from __future__ import annotations
