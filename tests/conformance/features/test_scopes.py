@@ -37,7 +37,9 @@ def guarded(limited: Server) -> Namespace:
     return unused(limited, "mine.").has(event(), table()).filled(txn())
 
 
-@pytest.mark.parametrize(("method", "path", "body", "needed"), ROUTES, ids=[f"{one[1]} {one[3]}" for one in ROUTES])
+@pytest.mark.parametrize(
+    ("method", "path", "body", "needed"), ROUTES, ids=[f"{one[1]} {sorted(one[3])}" for one in ROUTES]
+)
 def test_each_call_needs_its_scopes(guarded: Namespace, method: str, path: str, body: Any, needed: set[str]) -> None:
     for key in (None, "unknown"):
         expect(guarded.by(key).send(method, path, body), 401)
