@@ -16,6 +16,7 @@ import click
 
 from cli.units import Duration, Size
 from local.dev_settings import DevSettings, InvalidSettings
+from local.fork_server import PROCESSES, fork_server
 from local.supervisor import ChildFailed
 from local.template import TEMPLATE_PATH, UnusableTemplate
 
@@ -151,7 +152,8 @@ def command(**options: Any) -> None:
         stop = _stop_on_signal()
         with (
             tempfile.TemporaryDirectory(prefix="headrace-dev-") as scratch,
-            Emulator(settings, listener) as emulator,
+            fork_server(*PROCESSES) as forks,
+            Emulator(settings, listener, forks) as emulator,
         ):
             emulator.start(Path(scratch), stop)
 
@@ -197,5 +199,10 @@ def _write(path: Path, state: dict[str, Any]) -> None:
     scratch.replace(path)
 
 
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command; with `arguments` in place of the command line's."""
+    command(prog_name="headrace dev", args=sys.argv[1:] if arguments is None else arguments)
+
+
 if __name__ == "__main__":
-    command(prog_name="headrace dev", args=sys.argv[1:])
+    main()

@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -30,9 +30,14 @@ WATCH_SECONDS = 0.1
 
 
 class Emulator:
-    """The running process tree, as a context manager; leaving it stops every process."""
+    """The running process tree, as a context manager; leaving it stops every process.
 
-    def __init__(self, settings: DevSettings, listener: socket.socket) -> None:
+    Args:
+        forks: variables that name a fork server, for all processes but the emulated AWS, which starts meanwhile.
+    """
+
+    def __init__(self, settings: DevSettings, listener: socket.socket, forks: Mapping[str, str]) -> None:
+        self._forks = forks
         self._settings = settings
         self._listener = listener
         self._supervisor = Supervisor()
@@ -75,6 +80,7 @@ class Emulator:
             ["local.emr_serverless", *door],
             child_environment(
                 os.environ,
+                self._forks,
                 aws_environment(endpoint),
                 as_role(deployed.settings().get("HEADRACE_SPARK_ROLE", "").rpartition("/")[2]),
                 {"PYTHONUNBUFFERED": "1"},
@@ -85,6 +91,7 @@ class Emulator:
         environment = child_environment(
             # The template's settings are defaults; names of resources are not to be argued with.
             {**deployment.settings(), "HEADRACE_BASE_URL": self.url, "HEADRACE_ALLOW_RESET": "1", **os.environ},
+            self._forks,
             deployment.resource_names(),
             aws_environment(endpoint, emr_endpoint),
             self._settings.environment,

@@ -28,6 +28,7 @@ import msgspec
 from local.access_calls import ACCOUNT, REGION
 from local.deployment import Function
 from local.environment import as_role
+from local.fork_server import Process, spawn
 
 log = logging.getLogger("headrace.dispatcher")
 Clock = Callable[[], float]
@@ -146,7 +147,8 @@ class Sandbox:
         self._new_id = new_id
         self._pid_file = pid_file
         self._one_at_a_time = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
+        self._lifeline = -1  # the other end of its standard input
         self._pipe: Connection | None = None
 
     def invoke(self, event: Any) -> tuple[Any, str]:
@@ -188,14 +190,15 @@ class Sandbox:
             self._forget()
         if self._pipe is None:
             self._pipe, other = Pipe()
+            stdin, self._lifeline = os.pipe()
             with other:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", "local.lambda_runtime", "--fd", str(other.fileno())],
-                    env={**os.environ, **as_role(self.function.role)},
-                    stdin=subprocess.PIPE,
-                    pass_fds=[other.fileno()],
-                    start_new_session=True,
+                self._process = spawn(
+                    ["local.lambda_runtime", "--fd", str(other.fileno())],
+                    {**os.environ, **as_role(self.function.role)},
+                    stdin=stdin,
+                    fds=[other.fileno()],
                 )
+            os.close(stdin)
             self._pid_file.write_text(str(self._process.pid))
         return self._pipe
 
@@ -212,8 +215,7 @@ class Sandbox:
         self._pid_file.unlink(missing_ok=True)
         self._process.kill()
         self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        os.close(self._lifeline)
         self._pipe.close()
         self._process = self._pipe = None
 

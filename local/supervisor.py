@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Self
 
+from local.fork_server import Process, spawn
+
 READY_SECONDS = 60.0
 STOP_SECONDS = 3.0
 _print_lock = threading.Lock()
@@ -29,7 +31,9 @@ class Child:
     """A running child process. It ends when its standard input closes, which happens when this process ends."""
 
     name: str
-    process: subprocess.Popen[str]
+    process: Process
+    stdin: IO[str]
+    output: Sequence[IO[str]]
     replaceable: bool = False
     started: float = field(default_factory=time.monotonic)
     ready: threading.Event = field(default_factory=threading.Event)
@@ -38,7 +42,7 @@ class Child:
 
     def follow_logs(self) -> None:
         """Prints what the child prints, from now until it ends."""
-        for stream in (self.process.stdout, self.process.stderr):
+        for stream in self.output:
             pump = threading.Thread(target=_pump, args=(self, stream), name=f"log of {self.name}", daemon=True)
             pump.start()
             self._pumps.append(pump)
@@ -51,8 +55,7 @@ class Child:
 
     def let_go(self) -> None:
         """Closes the child's standard input, which makes it end; its remaining output is printed later."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+        self.stdin.close()
 
     def wait_until_ready(self, timeout_seconds: float = READY_SECONDS) -> str:
         """Waits for the child's ready line and returns it. Raises ChildFailed if the child ends before or takes too
@@ -107,18 +110,12 @@ class Supervisor:
         """
 
         def run() -> Child:
-            process = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
-                env=dict(environment),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                pass_fds=fds,
-                start_new_session=True,
-            )
-            child = Child(name, process, replaceable)
+            stdin, out, err = os.pipe(), os.pipe(), os.pipe()
+            process = spawn(arguments, environment, stdin=stdin[0], stdout=out[1], stderr=err[1], fds=fds)
+            for theirs in (stdin[0], out[1], err[1]):
+                os.close(theirs)
+            output = [os.fdopen(ours, errors="replace") for ours in (out[0], err[0])]
+            child = Child(name, process, os.fdopen(stdin[1], "w"), output, replaceable)
             child.follow_logs()
             return child
 
@@ -131,7 +128,7 @@ class Supervisor:
         """Restarts replaceable children that were killed. Raises ChildFailed for any other child that has ended."""
         for place, child in enumerate(self.children):
             if child.replaceable and child.was_killed:
-                log(child.name, f"{_exit(child.process.returncode)} ended pid {child.process.pid}: started again")
+                log(child.name, f"{_exit(child.process.wait())} ended pid {child.process.pid}: started again")
                 child.let_go()
                 self.children[place] = self._run_again[child.name]()
                 continue
@@ -164,8 +161,7 @@ def _end(children: Sequence[Child]) -> None:
         child.close()
 
 
-def _pump(child: Child, stream: IO[str] | None) -> None:
-    assert stream is not None
+def _pump(child: Child, stream: IO[str]) -> None:
     with stream:
         for line in stream:
             if not child.ready.is_set() and line.startswith("ready"):

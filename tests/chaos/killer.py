@@ -20,6 +20,7 @@ MODULES = {
     "folder": "local.lambda_runtime",
     "sealer": "local.lambda_runtime",
 }
+_LONGEST_NAME = 15  # of a process, in Linux
 Victims = Callable[[dict[str, Any]], dict[str, list[int]]]
 
 
@@ -95,8 +96,7 @@ class Killer(threading.Thread):
 def kill(pid: int, module: str) -> bool:
     """Kills the process if it still is what it was; whether it did."""
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if module.encode() not in command:
+        if Path(f"/proc/{pid}/comm").read_text().strip() != module[:_LONGEST_NAME]:
             return False
         os.kill(pid, signal.SIGKILL)
     except (FileNotFoundError, ProcessLookupError):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from local.fork_server import fork_server, spawn
 from tests.chaos.__main__ import text
 from tests.chaos.killer import kill, next_kind, victims
 from tests.chaos.run import Options, run
+from tests.conformance.contract.client import eventually
 
 SMALL = Options(
     appends=600,
@@ -53,21 +57,17 @@ def test_kills_are_spread_evenly_over_what_lives() -> None:
 
 
 def test_only_a_process_that_still_is_what_it_was_is_killed() -> None:
-    waits = "print(flush=True); input()"
-    child = subprocess.Popen(
-        [sys.executable, "-c", waits, "local.dispatcher"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert child.stdout is not None
-    try:
-        child.stdout.readline()  # it is what its command line says
+    with fork_server() as forks:
+        stdin, lifeline = os.pipe()
+        child = spawn(["tests.local.forked", "wait"], {**os.environ, **forks}, stdin=stdin)
+        eventually(lambda: Path(f"/proc/{child.pid}/comm").read_text(), lambda name: name == "tests.local.for\n")
         assert not kill(child.pid, "local.api_process")
         assert child.poll() is None
-        assert kill(child.pid, "local.dispatcher")
+        assert kill(child.pid, "tests.local.forked")
         assert child.wait(5) == -9
-        assert not kill(child.pid, "local.dispatcher")
-    finally:
-        child.kill()
-        child.communicate()
+        assert not kill(child.pid, "tests.local.forked")
+    for end in (stdin, lifeline):
+        os.close(end)
 
 
 def test_the_command_says_what_it_takes() -> None:

@@ -43,12 +43,11 @@ def test_one_process_serves_the_port_itself_with_the_environment_of_the_emulator
         assert "AWS_PROFILE" not in environment
         pids = [*server.pids.values(), server.process.pid]
         started = time.monotonic()
-        server.process.send_signal(signal.SIGINT)
+        os.kill(server.process.pid, signal.SIGINT)
         assert server.process.wait(10) == 0
         assert time.monotonic() - started < 5
         assert not any(alive(pid) for pid in pids)
-        assert server.process.stdout is not None
-        assert server.process.stdout.read() == ""
+        assert server.stdout.read() == ""
 
 
 def test_a_child_that_dies_takes_the_rest_down_with_an_error() -> None:
@@ -78,7 +77,7 @@ def test_a_killed_dispatcher_and_a_killed_api_process_are_replaced() -> None:
         replaced(server, "api", "dispatcher")
         assert httpx.get(f"{server.url}/x").json()["pid"] == server.pids["api"]
         assert any("signal 9 ended" in line and "started again" in line for line in server.log)
-        server.process.send_signal(signal.SIGINT)
+        os.kill(server.process.pid, signal.SIGINT)
         assert server.process.wait(10) == 0
         assert not any(alive(pid) for pid in server.pids.values())
 
@@ -91,7 +90,9 @@ def test_requests_pass_over_a_killed_process_until_it_is_back() -> None:
         # A request on a connection that broke is a 502; whatever begins after that is served.
         answers = [client.get("/x") for _ in range(6)]
         assert {answer.status_code for answer in answers} <= {200, 502}
-        assert {answer.json()["pid"] for answer in answers if answer.status_code == 200} == {before["api-1"]}
+        served = {answer.json()["pid"] for answer in answers if answer.status_code == 200}
+        assert before["api-1"] in served
+        assert before["api-0"] not in served
         deadline = time.monotonic() + 30
         while len({client.get("/x").json()["pid"] for _ in range(2)}) < 2:
             assert time.monotonic() < deadline, "it did not come back"

@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
-import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 from headrace.settings import child_environment
 from local.deployment import Deployment
 from local.environment import aws_environment, client
+from local.fork_server import PROCESSES, Process, fork_server, spawn
 from local.supervisor import Supervisor
 from local.template import TEMPLATE_PATH, deploy, read_template
 
 READY_SECONDS = 120  # of all children together, on cores that do other things
 STOP_SECONDS = 10
+
+
+# moto imports what a template and its tests use with the first request for it.
+MOTO = (
+    *("moto.cloudformation.parsing", "moto.cloudformation.urls", "moto.dynamodb.urls", "moto.dynamodbstreams.urls"),
+    *("moto.s3.urls", "moto.secretsmanager.urls", "moto.sqs.urls", "moto.moto_server.werkzeug_app"),
+)
+
+
+@cache
+def forks() -> dict[str, str]:
+    """Returns the variables that name the fork server of this process, for all the servers that its tests start."""
+    return _until_the_end.enter_context(
+        fork_server("local.dev", "local.moto_server", *MOTO, *PROCESSES, "functions.sealer.seal")
+    )
+
+
+_until_the_end = ExitStack()
+atexit.register(_until_the_end.close)
 
 
 @dataclass(frozen=True)
@@ -47,18 +67,20 @@ class Cloud:
 def emulated_cloud(template: Path = TEMPLATE_PATH) -> Iterator[Cloud]:
     """Runs hardened moto in a child on a free port, with the template deployed; takes about two seconds."""
     with Supervisor() as supervisor:
-        moto = supervisor.start("aws", ["local.moto_server", "--lifeline"], child_environment(os.environ))
+        moto = supervisor.start("aws", ["local.moto_server", "--lifeline"], child_environment(os.environ, forks()))
         endpoint = moto.wait_until_ready().split(" ", 1)[1]
         yield Cloud(endpoint, deploy(read_template(template), endpoint), moto.process.pid)
 
 
 @dataclass
 class DevServer:
-    """A running `headrace dev`. `log` grows with what it prints to stderr; `state` is that of its start."""
+    """A running `headrace dev`. `log` grows with what it prints to stderr; `stdout` is what comes after
+    the ready line; `state` is that of its start."""
 
     url: str
     state: dict[str, Any]
-    process: subprocess.Popen[str]
+    process: Process
+    stdout: IO[str]
     ready_line: str
     state_file: Path
     metrics_file: Path
@@ -101,60 +123,56 @@ def dev_server(
     with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch:
         state_file = Path(scratch) / "state.json"
         metrics_file = Path(scratch) / "metrics.emf"
-        process = subprocess.Popen(
-            [sys.executable, "-m", "local.dev", "--port", "0", *_files(state_file, metrics_file), *arguments],
-            env=child_environment(os.environ, jobs, environment or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
+        out, err = os.pipe(), os.pipe()
+        with Path(os.devnull).open() as nothing:
+            process = spawn(
+                ["local.dev", "--port", "0", *_files(state_file, metrics_file), *arguments],
+                child_environment(os.environ, forks(), jobs, environment or {}),
+                stdin=nothing.fileno(),
+                stdout=out[1],
+                stderr=err[1],
+            )
+        os.close(out[1])
+        os.close(err[1])
         lines: list[str] = []
-        reader = threading.Thread(target=_collect, args=(process.stderr, lines), daemon=True)
-        reader.start()
-        try:
-            ready_line = _ready_line(process)
-            if not ready_line:
-                process.wait(STOP_SECONDS)
+        with os.fdopen(out[0], errors="replace") as stdout, os.fdopen(err[0], errors="replace") as stderr:
+            reader = threading.Thread(target=_collect, args=(stderr, lines), daemon=True)
+            reader.start()
+            try:
+                ready_line = _ready_line(process, stdout)
+                if not ready_line:
+                    process.wait(STOP_SECONDS)
+                    reader.join(1)
+                    raise DevServerFailed(f"exit code {process.returncode}:\n" + "\n".join(lines))
+                state = json.loads(state_file.read_text())
+                yield DevServer(state["url"], state, process, stdout, ready_line, state_file, metrics_file, lines)
+            finally:
+                _stop(process)
                 reader.join(1)
-                raise DevServerFailed(f"exit code {process.returncode}:\n" + "\n".join(lines))
-            state = json.loads(state_file.read_text())
-            yield DevServer(state["url"], state, process, ready_line, state_file, metrics_file, lines)
-        finally:
-            _stop(process)
-            reader.join(1)
-            for stream in (process.stdout, process.stderr):
-                if stream is not None:
-                    stream.close()
 
 
 def _files(state_file: Path, metrics_file: Path) -> list[str]:
     return ["--state-file", str(state_file), "--metrics-file", str(metrics_file)]
 
 
-def _ready_line(process: subprocess.Popen[str]) -> str:
+def _ready_line(process: Process, stdout: IO[str]) -> str:
     """Returns the first line of stdout; empty when the process ends or takes too long."""
-    assert process.stdout is not None
     timer = threading.Timer(READY_SECONDS, process.terminate)
     timer.start()
     try:
-        return process.stdout.readline().strip()
+        return stdout.readline().strip()
     finally:
         timer.cancel()
 
 
-def _collect(stream: IO[str] | None, lines: list[str]) -> None:
-    assert stream is not None
+def _collect(stream: IO[str], lines: list[str]) -> None:
     for line in stream:
         # One by one: tests look at the log while it grows.
         lines.append(line.rstrip("\n"))  # noqa: PERF401
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
+def _stop(process: Process) -> None:
+    process.terminate()
     try:
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
