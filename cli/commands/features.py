@@ -19,6 +19,7 @@ from cli.terminal import print_document, say
 COMMANDS = {
     "push": Lazy("cli.commands.features_push:push", "Push events, from standard input, files or --data."),
     "load": Lazy("cli.commands.features_push:load", "Push the events of files, and go on after an interruption."),
+    "search": Lazy("cli.commands.features_search:command", "Find events by a query."),
     "backfill": Lazy("cli.commands.features_export:backfill", "Compute a table from all events, and then read it."),
     "training-set": Lazy(
         "cli.commands.features_export:training_set", "Add features to labels, as of the time of each."

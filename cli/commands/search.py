@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import click
+import httpx
 
-from cli.client import Client
 from cli.documents import Members, in_time, lost, members, text, value
 from cli.elements import array_elements, join_object, object_members
 from cli.errors import BadInput
-from cli.options import Connection, Target, connection_options, example, json_bytes, json_option
+from cli.options import Connection, connection_options, example, json_bytes, json_option
 from cli.output import LINE_BREAKS
 from cli.tables import Column, counted, print_table, print_tree
 from cli.terminal import output, print_document, say
 
 PAGE_HITS = 500  # the most that a server gives at once
 SHOWN_FIELDS = 6
+Send = Callable[[bytes], httpx.Response]
 
 EPILOG = """\b
 A query:
@@ -57,36 +59,68 @@ class Hit:
         return Hit(text(given["offset"]), given["source"], fields, value(given.get("score")))
 
 
+def search_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the query, and the options of a search and of how its hits are shown, to a command; pass them to `show`."""
+    for option in (
+        click.argument("query"),
+        click.option(
+            "--sort",
+            multiple=True,
+            metavar="FIELD[:asc|:desc]",
+            help="Order: a sortable field, offset or _score; again for ties. [default: newest first, text by score]",
+        ),
+        click.option(
+            "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many."
+        ),
+        click.option("--all", "show_all", is_flag=True, help="Show every hit, whatever --limit says."),
+        click.option("--after", metavar="JSON", help="Continue after a hit: give what the previous page printed."),
+        click.option(
+            "--field",
+            "fields",
+            multiple=True,
+            help=f"A column of the table; may be repeated. [default: {SHOWN_FIELDS} fields]",
+        ),
+        click.option("--records", "as_records", is_flag=True, help="Print the records, one a line, not a table."),
+        click.option(
+            "--timeout-ms",
+            type=click.IntRange(min=0),
+            help="The server's time for a page, in ms; then it returns what it has found.",
+        ),
+        click.option(
+            "--explain", is_flag=True, help="Explain how the server answered: plan, requests, bytes, caches, time."
+        ),
+        json_option,
+    )[::-1]:
+        command = option(command)
+    return command
+
+
 @click.command(epilog=EPILOG)
 @click.argument("name")
-@click.argument("query")
-@click.option(
-    "--sort",
-    multiple=True,
-    metavar="FIELD[:asc|:desc]",
-    help="Order: a sortable field, offset or _score; again for ties. [default: newest first, text by score]",
-)
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Show at most this many.")
-@click.option("--all", "show_all", is_flag=True, help="Show every hit, whatever --limit says.")
-@click.option("--after", metavar="JSON", help="Continue after a hit: give what the previous page printed.")
-@click.option(
-    "--field",
-    "fields",
-    multiple=True,
-    help=f"A column of the table; may be repeated. [default: {SHOWN_FIELDS} fields]",
-)
-@click.option("--records", "as_records", is_flag=True, help="Print the records, one a line, not a table.")
-@click.option(
-    "--timeout-ms",
-    type=click.IntRange(min=0),
-    help="The server's time for a page, in ms; then it returns what it has found.",
-)
-@click.option("--explain", is_flag=True, help="Explain how the server answered: plan, requests, bytes, caches, time.")
-@json_option
+@search_options
 @connection_options
-def command(
-    connection: Connection,
-    name: str,
+def command(connection: Connection, name: str, **options: Any) -> None:
+    """Find the records of stream NAME that match QUERY.
+
+    The stream needs a schema with search fields. The newest records are found at once. If the server could not look
+    at everything in time, standard error says what is left out.
+    """
+    target = connection.target(name)
+    client, what = connection.client(target.url), f"search of {target.name}"
+
+    def send(body: bytes) -> httpx.Response:
+        headers = {"content-type": "application/json"}
+        url = f"{target.url}/_search"
+        return client.send("POST", url, what=what, headers=headers, content=body, expect=(408,))
+
+    show(send, what, Hit.parse, **options)
+
+
+def show(
+    send: Send,
+    what: str,
+    parse: Callable[[str], Hit],
+    *,
     query: str,
     sort: tuple[str, ...],
     limit: int,
@@ -97,16 +131,20 @@ def command(
     timeout_ms: int | None,
     explain: bool,
     as_json: bool,
+    more: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
-    """Find the records of stream NAME that match QUERY.
+    """Searches, and prints the hits.
 
-    The stream needs a schema with search fields. The newest records are found at once. If the server could not look
-    at everything in time, standard error says what is left out.
+    Args:
+        send: sends the body of a search, and returns the answer.
+        what: what is done, for messages.
+        parse: returns a hit from its JSON text.
+        more: further members of the body.
+        query, sort, limit, show_all, after, fields, as_records, timeout_ms, explain, as_json: what `search_options` adds.
     """
     if as_records and as_json:
         raise BadInput("--records and --json exclude each other")
-    target = connection.target(name)
-    body: dict[str, Any] = {"q": query}
+    body: dict[str, Any] = {**more, "q": query}
     if sort:
         body["sort"] = list(sort)
     if after is not None:
@@ -121,14 +159,14 @@ def command(
     count = 0
     first: Members | None = None
     last: Members | None = None
-    for page in pages(connection.client(target.url), target, body, None if show_all else limit):
+    for page in pages(send, what, body, None if show_all else limit):
         first, last = first or page, page
         raw = array_elements(page.get("hits", "[]"))
         count += len(raw)
         if as_json:
             raw_hits += raw
             continue
-        found = [Hit.parse(one) for one in raw]
+        found = [parse(one) for one in raw]
         if as_records:
             _print_records(found)
         else:
@@ -145,23 +183,14 @@ def command(
     _summary(last, count, time.monotonic() - started)
 
 
-def pages(client: Client, target: Target, body: dict[str, Any], limit: int | None) -> Iterator[Members]:
+def pages(send: Send, what: str, body: dict[str, Any], limit: int | None) -> Iterator[Members]:
     """Yields answers, page by page, until there are no more hits, `limit` (None: no limit) is reached, or the server's
     time is over. Raises CliError if it was over before anything was found.
     """
-    what = f"search of {target.name}"
     left = limit
     while True:
         wanted = PAGE_HITS if left is None else min(left, PAGE_HITS)
-        content = json_bytes({**body, "size": wanted})
-        answer = client.send(
-            "POST",
-            f"{target.url}/_search",
-            what=what,
-            headers={"content-type": "application/json"},
-            content=content,
-            expect=(408,),
-        )
+        answer = send(json_bytes({**body, "size": wanted}))
         page = members(in_time(answer, what, "ask for less: a narrower query, a smaller --limit"), what)
         yield page
         count = len(array_elements(page.get("hits", "[]")))

@@ -2,8 +2,9 @@
 
     uv run python docs/examples/query_bucket.py STATE_FILE STREAM "select count(*) from col"
 
-STATE_FILE is what `headrace dev --state-file` wrote. docs/analytics.md says which tables there are. The objects are those
-that the newest manifests name: others may be beside them that were replaced, or that an attempt left behind.
+STATE_FILE is what `headrace dev --state-file` wrote. STREAM may also be a topic, or an event of feature tables with its
+namespace (`default/Txn`): then the tables have all its lanes. docs/analytics.md says which tables there are. The objects
+are those that the newest manifests name: others may be beside them that were replaced, or that an attempt left behind.
 """
 
 from __future__ import annotations
@@ -35,19 +36,22 @@ def objects_of(environment: dict[str, str], stream: str) -> dict[str, list[str]]
     bucket = environment["HEADRACE_BUCKET"]
     objects = S3Objects(bucket, client)
     listed = client.list_objects_v2(Bucket=bucket, Prefix="logs/", Delimiter="/")
+    logs: dict[str, str] = {}  # by role: a name has one main log, and an event may have lanes
     for folder in listed.get("CommonPrefixes", []):
-        if json.loads(objects.get(folder["Prefix"] + "log.json"))["config"]["name"] == stream:
-            log_id = folder["Prefix"].split("/")[1]
-            break
-    else:
+        config = json.loads(objects.get(folder["Prefix"] + "log.json"))["config"]
+        role = config.get("role", "")
+        if config["name"] == stream and (not role or role.startswith("lane.")):
+            logs.setdefault(role, folder["Prefix"].split("/")[1])
+    if not logs:
         raise LookupError(f"no sealed stream of this name: {stream}")
     manifests = ManifestStore(objects)
-    published = manifests.newest(log_id, None, 0)
-    segments = manifests.segments_from(published, 0) if published else ()
-    found = {"segments": [segment.key for segment in segments]}
-    for run in IndexManifestStore(objects).newest(log_id).runs:
-        for family, parts in descriptors.open_descriptor(run, objects.get(run.descriptor)).parts.items():
-            found.setdefault(family, []).extend(part.key for part in parts)
+    found: dict[str, list[str]] = {"segments": []}
+    for log_id in logs.values():
+        published = manifests.newest(log_id, None, 0)
+        found["segments"] += [one.key for one in manifests.segments_from(published, 0)] if published else []
+        for run in IndexManifestStore(objects).newest(log_id).runs:
+            for family, parts in descriptors.open_descriptor(run, objects.get(run.descriptor)).parts.items():
+                found.setdefault(family, []).extend(part.key for part in parts)
     return found
 
 

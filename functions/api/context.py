@@ -31,6 +31,7 @@ from headrace.clock import Clock, SystemClock, within_deadline
 from headrace.features.exports import Exports
 from headrace.features.verbs import Features
 from headrace.index.fetching import RunCache
+from headrace.log.requests import Head
 from headrace.log.stores import Stores
 from headrace.objects.observed import ObservedObjects, Request, RequestCounts
 from headrace.queues.verbs import Queues
@@ -78,8 +79,8 @@ class Context:
         in_flight: counts the requests to topics of each key.
         began: when a server began, in monotonic seconds; None in a Lambda function, whose snapshot holds no moment.
         inspector: returns the reader of what is shown about streams; like `logs`.
-        engine, topic_engine: return the query engines of streams and of topics; like `logs`. The first call imports the
-            modules that read indexes.
+        engine, topic_engine, lane_engine: return the query engines of streams, of topics, and of the lanes of feature
+            tables; like `logs`. The first call imports the modules that read indexes.
         counts: counts of requests to the object store.
         metrics: writes what was measured to the metrics stream.
         signing: the keys that sign webhooks.
@@ -110,6 +111,7 @@ class Context:
     inspector: Callable[[], Inspector] = field(kw_only=True)
     engine: Callable[[], Engine] = field(kw_only=True)
     topic_engine: Callable[[], Engine] = field(kw_only=True)
+    lane_engine: Callable[[], Engine] = field(kw_only=True)
     counts: CountKeeper = field(kw_only=True)
     metrics: Emitter = field(kw_only=True)
     signing: SigningKeyring = field(kw_only=True)
@@ -262,6 +264,7 @@ def assemble(
         inspector=inspector,
         engine=_lazy(measured, lambda: _stream_engine(measured, logs())),
         topic_engine=_lazy(measured, lambda: _topic_engine(measured, topics())),
+        lane_engine=_lazy(measured, lambda: _lane_engine(measured, features())),
         counts=keeper,
         metrics=metrics,
         signing=signing or SigningKeyring(lambda: settings.signing_keys, clock, age_ms=settings.keys_age_ms),
@@ -341,6 +344,17 @@ def _topic_engine(stores: Stores, topics: Queues) -> Engine:
     from headrace.query.engine.hidden import Hidden
 
     return context.assemble(stores, topics, find_hidden=lambda head: Hidden(topics.gone(head.config.name, head)))
+
+
+def _lane_engine(stores: Stores, features: Features) -> Engine:
+    from headrace.query.engine import context
+    from headrace.query.engine.hidden import Hidden
+
+    def below_the_floor(head: Head) -> Hidden:
+        floor = head.state.floor
+        return Hidden([(0, floor)] if floor else ())
+
+    return context.assemble(stores, features, find_hidden=below_the_floor)
 
 
 def open_context() -> Context:

@@ -21,6 +21,7 @@ from headrace.features.errors import (
 )
 from headrace.features.lanes import PushRequest
 from headrace.features.pipeline.compiled import Pipeline
+from headrace.features.pipeline.nodes import EventNode
 from headrace.features.pipeline.tables import Table
 from headrace.features.register import Registrations
 from headrace.features.rows import AsOf, lane_for, read_row
@@ -95,6 +96,10 @@ class Features(Registrations):
         view = self._views.get(namespace)  # nothing that can fail is done after the acknowledgement
         known = view.state.version if view is not None else 0
         return ack if ack.is_replay or ack.registry_version >= known else ack._replace(registry_version=known)
+
+    def event(self, namespace: str, name: str) -> EventNode:
+        """Returns an event as its first lane has it now. Raises EventNotFound."""
+        return self._pipeline(event_name(namespace, name), fresh=True).event
 
     def _append(self, namespace: str, pipeline: Pipeline, request: PushRequest) -> Ack:
         """Appends to the lane that events have by a pipeline."""

@@ -26,6 +26,7 @@ from operators.doctor.facts import (
     TableFacts,
     WaitingFacts,
 )
+from operators.doctor.features import Features
 from operators.doctor.following import Following, attempt
 from operators.stores import threads
 
@@ -83,6 +84,7 @@ class CloudDoctor:
             more_logs=more_logs,
             logs_error=logs_error,
             following=Following(self._stores).look(),
+            features=Features(self._stores).look(),
             waiting=waiting or (),
             waiting_error=waiting_error,
             job_in_hand_ms=in_hand,

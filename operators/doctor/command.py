@@ -35,6 +35,8 @@ With --stack or --state-file, or HEADRACE_*_TABLE and the like set, it also asks
   sealing                        how old the oldest unsealed entry is, of up to 200 streams
   relay, routers                 visits that are overdue; routers that are late, or wait for room
   subscriptions, job queues      webhooks that fail, wakes that nobody claims; jobs that wait for long or were given up
+  folding, registrations         events that wait to get into rows, tables that stopped; registrations that did not end
+  feature jobs                   back-fills that do not end, training sets and snapshots that failed
   indexing, job runs             how long logs wait, which ones failed and why, how the last job runs ended
   alarms                         which ones are in alarm
 

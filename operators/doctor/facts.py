@@ -295,6 +295,56 @@ class FollowingFacts(msgspec.Struct, frozen=True):
     queues_error: str = ""
 
 
+class LaneFacts(msgspec.Struct, frozen=True):
+    """A lane of feature tables.
+
+    Attributes:
+        waited_ms: milliseconds since the oldest event that is not in the rows was pushed; 0 if all are.
+        stopped: the tables that have stopped there, each with the reason.
+        error: why it could not be read; else empty.
+    """
+
+    name: str
+    waited_ms: int = 0
+    stopped: tuple[str, ...] = ()
+    error: str = ""
+
+
+class RegistryFacts(msgspec.Struct, frozen=True):
+    """The registry of a namespace of feature tables.
+
+    Attributes:
+        open_ms: milliseconds since the registration that not all lanes have yet; None if they have every one.
+        building_ms: milliseconds since each back-fill that is under way was asked for, by table.
+        error: why it could not be read; else empty.
+    """
+
+    namespace: str
+    open_ms: int | None = None
+    building_ms: dict[str, int] = {}
+    error: str = ""
+
+
+class FailedJobFacts(msgspec.Struct, frozen=True):
+    """A training set, snapshot or back-fill that has failed: its job, kind (the module of `emr_jobs`) and reason."""
+
+    job_id: str
+    kind: str
+    reason: str
+
+
+class FeatureFacts(msgspec.Struct, frozen=True):
+    """Facts about feature tables: the first lanes and registries by name, and the jobs of the last day that failed. An
+    error text says why something could not be asked; else it is empty.
+    """
+
+    lanes: tuple[LaneFacts, ...] = ()
+    registries: tuple[RegistryFacts, ...] = ()
+    logs_error: str = ""
+    failed: tuple[FailedJobFacts, ...] = ()
+    jobs_error: str = ""
+
+
 class CloudFacts(msgspec.Struct, frozen=True):
     """Facts about the resources in AWS. An error text says why something could not be asked; else it is empty.
 
@@ -316,6 +366,7 @@ class CloudFacts(msgspec.Struct, frozen=True):
     logs_error: str = ""
     more_logs: bool = False
     following: FollowingFacts = FollowingFacts()
+    features: FeatureFacts = FeatureFacts()
     waiting: tuple[WaitingFacts, ...] = ()
     waiting_error: str = ""
     job_in_hand_ms: int | None = None

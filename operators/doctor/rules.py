@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator
 
 from cli.tables import age, counted
-from operators.doctor import following_rules
+from operators.doctor import feature_rules, following_rules
 from operators.doctor.facts import (
     Check,
     CloudFacts,
@@ -112,6 +112,7 @@ def cloud(facts: CloudFacts) -> Iterator[Check]:
         yield _queue(queue)
     yield _sealing(facts)
     yield from following_rules.following(facts.following)
+    yield from feature_rules.features(facts.features)
     yield _indexing(facts)
     yield _jobs(facts)
     yield _alarms(facts)

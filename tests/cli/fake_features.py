@@ -13,7 +13,7 @@ import msgspec
 from tests.cli.fake_topics import Fault
 
 _CALL = re.compile(
-    r"(?:/features/([^/]+))?/(register|registry|get|push/(\w+)/batch|snapshot|training-set|backfill|jobs/.+)"
+    r"(?:/features/([^/]+))?/(register|registry|get|search|push/(\w+)/batch|snapshot|training-set|backfill|jobs/.+)"
 )
 
 
@@ -69,6 +69,8 @@ class FakeFeatures:
                 return self.register(known, request)
             if call in ("snapshot", "training-set", "backfill"):
                 return httpx.Response(200, json=PLAN if json.loads(request.content).get("dry_run") else ASKED)
+            if call == "search":
+                return self.search(request)
             return self.get(request) if call == "get" else self.push(event, request)
 
         return fault(request, serve) if fault else serve()
@@ -92,6 +94,25 @@ class FakeFeatures:
         self.events += texts
         self.batches.append(len(texts))
         return httpx.Response(200, json={"ack_lsn": 100 + len(self.events), "registry_version": self.version})
+
+    def search(self, request: httpx.Request) -> httpx.Response:
+        """Answers with the events that were pushed, whatever the query; the last one is in lane 2."""
+        body = json.loads(request.content)
+        first, size = body.get("search_after", [0])[0], body["size"]
+        page = self.events[first : first + size]
+        hits = ",".join(
+            f'{{"lane":{2 * (number == len(self.events) - 1)},"offset":{number},"arrived_ms":5,"data":{data.decode()}}}'
+            for number, data in enumerate(page, first)
+        )
+        coverage = {"complete": False, "possible_missing_events_upper_bound": 3}
+        rest = {
+            "event": body["event"],
+            "timed_out": False,
+            "coverage": coverage,
+            "total": {"value": len(self.events), "relation": "eq"},
+            "next_search_after": [first + size] if len(page) == size else None,
+        }
+        return httpx.Response(200, content=f'{json.dumps(rest)[:-1]},"hits":[{hits}]}}'.encode())
 
     def get(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)

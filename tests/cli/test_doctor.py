@@ -24,11 +24,15 @@ from operators.doctor.facts import (
     BucketFacts,
     Check,
     CloudFacts,
+    FailedJobFacts,
+    FeatureFacts,
     FollowingFacts,
     JobFacts,
     JobQueueFacts,
+    LaneFacts,
     LogFacts,
     QueueFacts,
+    RegistryFacts,
     RouterFacts,
     ServerFacts,
     SubscriptionFacts,
@@ -64,6 +68,7 @@ WELL = CloudFacts(
         routers=(RouterFacts("r", "a", "b", 9, MINUTE_MS), RouterFacts("full", "a", "c", 9, HOUR_MS, MINUTE_MS)),
         queues=(JobQueueFacts("q", 5, MINUTE_MS, "dead"), JobQueueFacts("idle")),
     ),
+    features=FeatureFacts((LaneFacts("ns/Tx", MINUTE_MS),), (RegistryFacts("ns", MINUTE_MS, {"U": HOUR_MS}),)),
 )
 SERVER = ServerFacts("", (10.0, 2000.0, 12.0), VERSION, 401, 200, 200, False)
 
@@ -79,6 +84,14 @@ def changed(**facts: Any) -> CloudFacts:
 
 def following(**facts: Any) -> CloudFacts:
     return changed(following=msgspec.structs.replace(WELL.following, **facts))
+
+
+def features(*lanes: LaneFacts) -> CloudFacts:
+    return changed(features=FeatureFacts(lanes))
+
+
+def registry(**facts: Any) -> CloudFacts:
+    return changed(features=FeatureFacts(registries=(RegistryFacts("ns", **facts),)))
 
 
 def table(**facts: Any) -> CloudFacts:
@@ -115,6 +128,37 @@ def test_a_deployment_that_is_well_has_no_findings() -> None:
         (changed(logs=(LogFacts("old", HOUR_MS), LogFacts("new", 1))), "sealing", "fail", "old"),
         (changed(logs=(LogFacts("broken", None, "does not parse"),)), "sealing", "fail", "does not parse"),
         (changed(logs_error="no catalog"), "sealing", "fail", "no catalog"),
+        (features(LaneFacts("a", 3 * MINUTE_MS), LaneFacts("b", HOUR_MS)), "folding", "fail", "of b wait for 1h 0s"),
+        (
+            features(LaneFacts("a", HOUR_MS), LaneFacts("b", 0, ("U: x", "V: y"))),
+            "folding",
+            "fail",
+            "in b: U: x; V: y",
+        ),
+        (features(LaneFacts("a", error="does not parse")), "folding", "fail", "read a: does not parse"),
+        (changed(features=FeatureFacts(logs_error="no catalog")), "folding", "fail", "no catalog"),
+        (
+            registry(open_ms=4 * MINUTE_MS),
+            "registrations",
+            "fail",
+            "not all lanes of ns have its registration, for 4m",
+        ),
+        (registry(error="does not parse"), "registrations", "fail", "of ns: does not parse"),
+        (
+            registry(building_ms={"U": HOUR_MS, "V": 7 * HOUR_MS}),
+            "feature jobs",
+            "warn",
+            "of ns/V is under way for 7h",
+        ),
+        (
+            changed(
+                features=FeatureFacts(failed=(FailedJobFacts("1", "asof", "x"), FailedJobFacts("2", "fold", "y")))
+            ),
+            "feature jobs",
+            "warn",
+            "job 2 (fold) has failed within a day: y; and 1 other",
+        ),
+        (changed(features=FeatureFacts(jobs_error="no bucket")), "feature jobs", "fail", "no bucket"),
         (following(visits=(VisitFacts("bell", "w", 4 * MINUTE_MS),)), "relay", "fail", "1 visit overdue"),
         (
             following(routers=(RouterFacts("r", "a", "b", 7, 6 * MINUTE_MS), RouterFacts("s", "a", "c", 1, HOUR_MS))),

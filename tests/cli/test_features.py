@@ -218,3 +218,24 @@ def test_every_command_teaches_by_examples(headrace: Shell, name: str) -> None:
     text = headrace("features", name, "--help").stdout
     assert f"headrace features {name}" in text and "Exit codes" in text
     assert name in headrace("features", "--help").stdout
+
+
+def test_search_shows_events_and_where_they_are(headrace: Shell, registered: FakeFeatures) -> None:
+    registered.events = [b'{"user":"a","amount":1.50}', b'{"user":"b","amount":2}', b'{"user":"c"}']
+    result = headrace("features", "search", "Txn", "has:user", "--sort", "ts:asc", "-n", "shop")
+    assert result.exit_code == 0, result.stderr
+    shown = [line.split() for line in result.stdout.splitlines()]
+    assert ["0", "a", "1.50"] in shown and ["2:2", "c"] in shown
+    assert "3 hits of 3" in result.stderr and "up to 3 records left out" in result.stderr
+    (request,) = registered.requests
+    assert request.url.path == "/features/shop/search"
+    assert json.loads(request.content) == {"event": "Txn", "q": "has:user", "sort": ["ts:asc"], "size": 50}
+
+
+def test_search_prints_events_as_they_were_pushed_page_by_page(headrace: Shell, registered: FakeFeatures) -> None:
+    registered.events = [b'{"user":"%d","amount":1.50}' % number for number in range(501)]
+    result = headrace("features", "search", "Txn", "has:user", "--all", "--records")
+    assert result.stdout.encode() == b"".join(one + b"\n" for one in registered.events)
+    assert [json.loads(one.content).get("search_after") for one in registered.requests] == [None, [500]]
+    found = json.loads(headrace("features", "search", "Txn", "has:user", "--limit", "2", "--json").stdout)
+    assert [hit["data"]["user"] for hit in found["hits"]] == ["0", "1"]

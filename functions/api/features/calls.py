@@ -30,13 +30,14 @@ from headrace.errors import InvalidRequest, NotFound, OutcomeUnknown
 from headrace.features.errors import (
     Behind,
     CodedRefusal,
+    EventNotFound,
     ForceRequired,
     RegistrationError,
     ResetDisabled,
     Stopped,
     Unfolded,
 )
-from headrace.features.pipeline.text import show
+from headrace.features.pipeline.text import IDENTIFIER, MAX_NAME_CHARS, show
 from headrace.features.values import DEFAULT_NAMESPACE, check_namespace, event_name
 from headrace.features.verbs import Features
 
@@ -45,7 +46,7 @@ JSON = "application/json"
 AS_OF = "Headrace-As-Of"
 REPLAY = "X-Beava-Idempotent-Replay"
 MAX_WRITE_BYTES = 4 * 1024 * 1024  # the contract's § 10; a push must not outgrow what one read folds
-_ASKING = ([b"get"], [b"batch_get"], [b"ping"])
+_ASKING = ([b"get"], [b"batch_get"], [b"search"], [b"ping"])
 _CHANGING = ([b"register"], [b"reset"])
 _STARTING = ([b"backfill"], [b"snapshot"], [b"training-set"])
 
@@ -181,7 +182,7 @@ FEATURES = FeatureSurface(
     codes=CODES,
     shape=shape,
     roots=(
-        *("/register", "/registry", "/push", "/get", "/batch_get", "/ping", "/reset", "/ready"),
+        *("/register", "/registry", "/push", "/get", "/batch_get", "/search", "/ping", "/reset", "/ready"),
         *("/backfill", "/snapshot", "/training-set", "/jobs"),
         PREFIX,
     ),
@@ -222,6 +223,14 @@ class Call:
     def require(self, scope: Scope, name: str) -> None:
         """Raises Forbidden if the key does not allow `scope` on a node of the namespace."""
         self.grant.require(scope, event_name(self.namespace, name))
+
+    def require_event(self, scope: Scope, name: str) -> None:
+        """Raises Forbidden if the key does not allow `scope` on an event; EventNotFound if no event can have the name, as
+        that of the registry's log.
+        """
+        self.require(scope, name)
+        if not IDENTIFIER.fullmatch(name) or len(name) > MAX_NAME_CHARS:
+            raise EventNotFound(name[:MAX_NAME_CHARS])
 
     def may_touch(self, name: str) -> bool:
         """Returns whether the key's prefixes allow a node of the namespace."""

@@ -11,8 +11,8 @@ from functions.access import Scope
 from functions.api.features.calls import REPLAY, Call, parse
 from functions.metrics import ApiMetric
 from headrace.errors import InvalidRequest
-from headrace.features.errors import CodedRefusal, EventNotFound
-from headrace.features.pipeline.text import IDENTIFIER, MAX_NAME_CHARS, show
+from headrace.features.errors import CodedRefusal
+from headrace.features.pipeline.text import show
 from headrace.features.values import Ack
 
 Pushed = tuple[Ack, int]
@@ -64,7 +64,5 @@ def _push_array(call: Call, data: bytes) -> Pushed:
 
 
 def _push(call: Call, event: str, events: Sequence[Any]) -> Pushed:
-    call.require(Scope.WRITE, event)
-    if not IDENTIFIER.fullmatch(event) or len(event) > MAX_NAME_CHARS:
-        raise EventNotFound(event[:MAX_NAME_CHARS])  # also the name of the registry, which has events of its own
+    call.require_event(Scope.WRITE, event)
     return call.features.push(call.namespace, event, events), len(events)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from functions.api.context import Context
 from functions.api.door import routes
 from functions.api.door.entry import key_id_of
-from functions.api.features import exports, pushes, reads, registrations
+from functions.api.features import exports, pushes, reads, registrations, search
 from functions.api.features.calls import PREFIX, Call
 
 Route = Callable[[Call], Awaitable[Response]]
@@ -30,6 +30,7 @@ _ROUTES: dict[str, tuple[str, Route]] = {
     "/get": ("POST", reads.get),
     "/batch_get": ("POST", reads.batch_get),
     "/get/{name}/{key:path}": ("GET", reads.legacy_get),
+    "/search": ("POST", search.search),
     "/backfill": ("POST", exports.backfill),
     "/snapshot": ("POST", exports.snapshot),
     "/training-set": ("POST", exports.training_set),

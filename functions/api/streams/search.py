@@ -163,15 +163,10 @@ def _work(answer: SearchAnswer) -> dict[str, Any]:
 
 
 def _hit(answer: SearchAnswer, hit: Hit) -> dict[str, Any]:
-    offset = answer.cursor(hit.candidate.offset + 1)
-    sort = [
-        offset if term.kind == "offset" else value
-        for term, value in zip(answer.request.sort, hit.candidate.key, strict=True)
-    ]
     return {
-        "offset": offset,
+        "offset": answer.cursor(hit.candidate.offset + 1),
         "score": hit.score,
-        "sort": sort,
+        "sort": answer.place_of(hit),
         "fields": answer.promoter.fields(hit.document),
         "source": msgspec.Raw(hit.document.data),
     }

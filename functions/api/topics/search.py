@@ -102,7 +102,7 @@ def _document(name: str, answer: SearchAnswer) -> dict[str, Any]:
     if answer.explained is not None:
         document["explain"] = answer.explained
     if answer.hits and len(answer.hits) == answer.request.size:
-        document["next_search_after"] = _sort(answer, answer.hits[-1])
+        document["next_search_after"] = answer.place_of(answer.hits[-1])
     return document
 
 
@@ -110,12 +110,5 @@ def _hit(answer: SearchAnswer, hit: Hit) -> bytes:
     found, columns = hit.document, hit.document.columns
     assert columns is not None, "a topic has fields that are bound to them"
     record = Record(found.offset, columns.time_ms, columns.key, found.data, columns.node)
-    sort = jsontext.dumps({"score": hit.score, "sort": _sort(answer, hit)})
+    sort = jsontext.dumps({"score": hit.score, "sort": answer.place_of(hit)})
     return shown(record, tag=True, meta=False, lease=b"," + sort[1:-1])
-
-
-def _sort(answer: SearchAnswer, hit: Hit) -> list[Any]:
-    """Returns the position of a hit in the order: of its seq, a cursor, which only `search_after` understands."""
-    cursor = answer.cursor(hit.candidate.offset + 1)
-    terms = zip(answer.request.sort, hit.candidate.key, strict=True)
-    return [cursor if term.kind == "offset" else value for term, value in terms]

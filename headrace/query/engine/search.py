@@ -16,6 +16,7 @@ from headrace.clock import within_deadline
 from headrace.errors import Damaged, InvalidRequest
 from headrace.index.fetching import gather, run
 from headrace.log.requests import JSON, check_cursor
+from headrace.log.seam import Which
 from headrace.objects import ObjectMissing
 from headrace.query.engine import context
 from headrace.query.engine.context import Coverage, Document, Engine, Overlay, Promoter, fetch_records, plan_overlay
@@ -102,12 +103,18 @@ class SearchAnswer(NamedTuple):
         """Formats a position of the stream as a cursor."""
         return encode_cursor(self.snapshot.head.incarnation, position)
 
+    def place_of(self, hit: Hit) -> list[Any]:
+        """Returns the place of a hit in the order, as `search_after` takes it."""
+        offset = self.cursor(hit.candidate.offset + 1)
+        terms = zip(self.request.sort, hit.candidate.key, strict=True)
+        return [offset if term.kind == "offset" else value for term, value in terms]
 
-def search(engine: Engine, name: str, asked: Mapping[str, Any]) -> SearchAnswer:
+
+def search(engine: Engine, which: Which, asked: Mapping[str, Any]) -> SearchAnswer:
     """Answers a search.
 
     Args:
-        name: the stream's name.
+        which: the log, such as a stream by its name.
         asked: the members of the request's body (`headrace.query.language.search_request.parse`).
 
     Raises:
@@ -116,12 +123,12 @@ def search(engine: Engine, name: str, asked: Mapping[str, Any]) -> SearchAnswer:
     """
     began = engine.clock.monotonic()
     with within_deadline(_REQUEST_MS):
-        snapshot = engine.sources.snapshot(name)
+        snapshot = engine.sources.snapshot(which)
         try:
             return _Search(engine, snapshot, _parse(snapshot, asked), began).answer()
         except (ObjectMissing, Damaged):
             # Perhaps a run that was retired, or a segment that was merged, while we read the manifest that names it.
-            snapshot = engine.sources.snapshot(name, fresh=True)
+            snapshot = engine.sources.snapshot(which, fresh=True)
             return _Search(engine, snapshot, _parse(snapshot, asked), began).answer()
 
 

@@ -34,6 +34,7 @@ ROUTES: list[tuple[str, str, Any, set[str]]] = [
     ("POST", "/batch_get", {"requests": [GET]}, {"r", "rw", "ar"}),
     ("GET", "/get/U/a", None, {"r", "rw", "ar"}),
     ("GET", "/get/c/a", None, {"r", "rw", "ar"}),
+    ("POST", "/search", {"event": "Tx", "q": "has:user"}, {"r", "rw", "ar"}),
     ("POST", "/snapshot", {"table": "U"}, {"ar"}),
     ("POST", "/backfill", {"table": "U"}, {"ar"}),
     ("GET", "/metrics", None, {"r", "rw", "ar"}),
@@ -47,7 +48,7 @@ def refused(answer: Answer) -> tuple[int, str]:
 
 @pytest.mark.parametrize(("method", "target", "body", "allowed"), ROUTES)
 def test_each_route_wants_its_scopes(method: str, target: str, body: Any, allowed: set[str]) -> None:
-    server = serving(keys=KEYS)
+    server = serving(event(search=True), table(), keys=KEYS)
     ask(server, "POST", "/push/Tx", tx(), "all")
     before = server.dump()
     assert refused(ask(server, method, target, body)) == (401, "unauthorized")

@@ -44,6 +44,7 @@ BODIES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"table": "text", "key": "key", "features": "names", "consistency": "consistency"},
     ),
     "/batch_get": ({"requests": []}, {"requests": "entries", "consistency": "consistency"}),
+    "/search": ({"event": "Tx", "q": "has:user"}, {"event": "text", "q": "text"}),
     "/backfill": ({"table": "U"}, {"table": "text", "dry_run": "switch"}),
     "/snapshot": ({"table": "U"}, {"table": "text", "features": "names", "backfill": "switch", "dry_run": "switch"}),
     "/training-set": (
@@ -57,9 +58,8 @@ ROUTES = st.sampled_from(sorted(BODIES))
 
 @pytest.fixture(scope="module")
 def server() -> Server:
-    return serving(
-        event(fields={"user": "str", "amount": "f64", "n": "i64", "note": "str"}, optional=["note"]), table()
-    )
+    fields = {"user": "str", "amount": "f64", "n": "i64", "note": "str"}
+    return serving(event(fields=fields, optional=["note"], search=True), table())
 
 
 def check_refused(answer: Answer) -> None:

@@ -1,0 +1,123 @@
+"""The route that searches the events of an event's lanes, by the fields of its schema and by when they arrived."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from starlette.responses import Response
+
+from functions.access import Scope
+from functions.api.features.calls import Call, parse
+from functions.metrics import ApiMetric
+from headrace.clock import Threads, within_deadline
+from headrace.errors import InvalidRequest
+from headrace.features.define import search_of
+from headrace.features.pipeline.nodes import EventNode
+from headrace.features.pipeline.text import show
+from headrace.features.values import lane
+from headrace.query.language.search_request import in_order
+
+if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
+    from headrace.query.engine.search import Hit, SearchAnswer
+
+_REQUEST_MS = 5_000  # as one search of a stream
+_LANES = Threads(16, "search")
+
+
+async def search(call: Call) -> Response:
+    """Searches the events of one kind, in all its lanes. The body is that of a stream's search, and names the event. If the
+    time was over, the answer has what was found, and `timed_out` says so.
+    """
+    body = parse(await call.read())
+    event = body.get("event") if isinstance(body, dict) else None
+    if not isinstance(event, str):
+        raise InvalidRequest(f"the body must be an object with the name `event` and the text `q`, not {show(body)}")
+    call.require_event(Scope.READ, event)
+    meter, began = call.context.meter, call.context.clock.monotonic()
+    meter.add(ApiMetric.Searches)
+    document = await call.run(_search, call, event, body)
+    took_ms = call.context.ms_since(began)
+    meter.add(ApiMetric.SearchMs, took_ms)
+    meter.add(ApiMetric.SearchTimeouts, int(document["timed_out"]))
+    meter.add(ApiMetric.SearchHits, len(document["hits"]))
+    return await call.reply({"event": event, "took_ms": took_ms, **document})
+
+
+def _search(call: Call, name: str, body: dict[str, Any]) -> dict[str, Any]:
+    event = call.features.event(call.namespace, name)
+    if not event.search:
+        raise InvalidRequest(f"event '{name}' is not searched: register it with \"search\": true")
+    places = _places(event, body)
+    if event.lanes > 1 and not body.get("sort"):
+        body = {
+            **body,
+            "sort": [f"{search_of(event).primary_timestamp_field}:desc"],
+        }  # offsets of lanes tell no order
+    engine = call.context.lane_engine()  # the first call imports what follows
+    from headrace.query.engine.search import search as search_one
+
+    def search_lane(number: int) -> SearchAnswer:
+        return search_one(engine, lane(call.namespace, name, number), {**body, "search_after": places[number]})
+
+    with call.context.query(), within_deadline(_REQUEST_MS):
+        answers = _LANES.map(search_lane, range(event.lanes))
+    return _merge(answers, places)
+
+
+def _places(event: EventNode, body: dict[str, Any]) -> Sequence[Any]:
+    """Returns where the page begins in each lane: the member `search_after` is that of the only lane, or an array for all.
+    Raises InvalidRequest.
+    """
+    after = body.get("search_after")
+    if event.lanes == 1:
+        return [after]
+    if after is None:
+        return [None] * event.lanes
+    if not isinstance(after, list) or len(after) != event.lanes:
+        raise InvalidRequest(f"search_after must have an element for each lane: expected={event.lanes}")
+    return after
+
+
+def _merge(answers: Sequence[SearchAnswer], places: Sequence[Any]) -> dict[str, Any]:
+    """Returns the members of the answer from those of all lanes: the first hits of all. The next page begins in each lane
+    after its last hit on this one.
+    """
+    request = answers[0].request
+    hits = [(number, hit) for number, answer in enumerate(answers) for hit in answer.hits]
+    page = in_order(hits, request.sort, lambda found: found[1].candidate.key)[: request.size]
+    ends = {number: answers[number].place_of(hit) for number, hit in page}
+    after = [ends.get(number, place) for number, place in enumerate(places)]
+    coverages = [answer.coverage.members(int) for answer in answers]
+    missing = "possible_missing_events_upper_bound"
+    document = {
+        "timed_out": any(answer.timed_out for answer in answers),
+        "timeout_ms": request.timeout_ms,
+        "coverage": {
+            "complete": all(one["complete"] for one in coverages),
+            missing: sum(one[missing] for one in coverages),
+            "indexed_segments": sum(answer.indexed_segments for answer in answers),
+            "scanned_segments": sum(answer.scanned_segments for answer in answers),
+            "scanned_tail_docs": sum(answer.scanned_tail for answer in answers),
+            "index_families_used": sorted({family for answer in answers for family in answer.families}),
+        },
+        "total": {
+            "value": sum(answer.total for answer in answers),
+            "relation": "eq" if all(answer.exact for answer in answers) else "gte",
+        },
+        "next_search_after": None if len(page) < request.size else after if len(places) > 1 else after[0],
+        "hits": [_hit(number, hit) for number, hit in page],
+    }
+    return {**document, "explain": [answer.explained for answer in answers]} if request.explain else document
+
+
+def _hit(number: int, hit: Hit) -> dict[str, Any]:
+    columns = hit.document.columns
+    assert columns is not None, "an event is searched by when it arrived"
+    return {
+        "lane": number,
+        "offset": hit.candidate.offset,
+        "arrived_ms": columns.time_ms,
+        "data": orjson.Fragment(hit.document.data),
+    }
