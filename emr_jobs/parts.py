@@ -16,7 +16,6 @@ from functools import partial
 from itertools import count, groupby
 from typing import Protocol
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,6 +29,7 @@ from emr_jobs.postings import Postings, first_from, new_terms
 from emr_jobs.reports import Report
 from emr_jobs.session import map_in_arrow
 from emr_jobs.stores import Door
+from headrace import decoding
 from headrace.errors import Damaged
 from headrace.index import descriptors, families, writing
 from headrace.index.descriptors import MAX_DICTIONARY, Family, Plan
@@ -77,7 +77,7 @@ def open_tables(door: Door, task: Task, bodies: Sequence[pa.Array]) -> Source:
     """
     if task.work == "build":
         return lambda: (build.table(body.as_buffer()) for array in bodies for body in array)
-    references = [msgspec.msgpack.decode(body.as_py(), type=Reference) for array in bodies for body in array]
+    references = [decoding.from_msgpack(body.as_py(), Reference) for array in bodies for body in array]
     return lambda: (_read_table(door, reference) for reference in references)
 
 

@@ -21,6 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from functions.metrics import Meter, Metric
 from functions.queue import Message, Queue, parse
+from headrace import decoding
 from headrace.clock import Threads
 from headrace.errors import HeadraceError, StoreError
 from headrace.log.stores import Stores
@@ -216,7 +217,7 @@ class Worker(ABC, Generic[C]):
         if source == "aws:sqs":
             return {"batchItemFailures": [{"itemIdentifier": failed} for failed in self._run_batch(records)]}
         if "verb" in event:
-            self.run(msgspec.convert(dict(event), Message))
+            self.run(decoding.from_builtins(dict(event), Message))
             return {}
         if event.get("detail-type") in self.scheduled_by:
             self.run(self.scheduled)

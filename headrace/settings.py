@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from headrace import decoding
+
 PREFIX = "HEADRACE_"
 # What makes a process act for a person.
 _PERSONAL = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_ROLE_ARN")
@@ -201,7 +203,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             if value:
                 given[name] = value
         try:
-            settings = msgspec.convert(given, cls, strict=False)
+            settings = decoding.from_builtins(given, cls, strict=False)
         except msgspec.ValidationError as exc:
             raise SettingsError(f"bad setting {PREFIX}*: {exc}") from exc
         if settings.trim_age_ms < settings.minimum_trim_age_ms:

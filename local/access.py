@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from headrace import decoding
 from local.access_calls import ACCOUNT, API, REGION, Call, arn, key_calls, role_of
 
 
@@ -180,12 +181,12 @@ class AccessDoor:
     @functools.cached_property
     def _policies(self) -> Policies:
         assert self._file is not None
-        return msgspec.json.decode(self._file.read_bytes(), type=Policies)
+        return decoding.from_json(self._file.read_bytes(), Policies)
 
 
 def noted(record: Path) -> list[Noted]:
     """Returns the calls that an `AccessDoor` recorded in a file, in their order."""
-    return [msgspec.json.decode(line, type=Noted) for line in record.read_bytes().splitlines()]
+    return [decoding.from_json(line, Noted) for line in record.read_bytes().splitlines()]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

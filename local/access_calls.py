@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 
 import msgspec
 
+from headrace import decoding
+
 
 class Call(msgspec.Struct, frozen=True):
     """One action on one resource, for which IAM decides. `context` holds the condition keys that are known."""
@@ -93,7 +95,7 @@ def json_calls(target: str, body: bytes) -> list[Call]:
     X-Amz-Target is `target`: one call for each action on a resource. The action is `unknown` for any other request.
     """
     service, _, action = target.rpartition(".")
-    asked = msgspec.json.decode(body, type=_Asked)
+    asked = decoding.from_json(body, _Asked)
     match service:
         case "DynamoDB_20120810":
             return list(_on_tables(action, asked))

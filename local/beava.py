@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import orjson
 
+from headrace import decoding
+
 # Clients wait for five seconds until they are told where to connect: what takes long is imported after that.
 if TYPE_CHECKING:
     import httpx
@@ -116,7 +118,7 @@ def fold_for_ever(stores: Stores, over: threading.Event) -> None:
     while not over.wait(_FOLD_S):
         rows: list[Follow] = [row for row in list(follows.rows.values()) if row.kind == FOLD]
         for row in rows:
-            name, role = msgspec.json.decode(row.data, type=tuple[str, str])
+            name, role = decoding.from_json(row.data, tuple[str, str])
             try:
                 folder.fold((name, role) if role else name, stores.clock.monotonic() + 1)
             except HeadraceError:

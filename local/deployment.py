@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from headrace import decoding
 from headrace.settings import SETTING_OF_OUTPUT
 from local.access import Policies
 
@@ -137,7 +138,7 @@ class Deployment(msgspec.Struct, frozen=True):
     @staticmethod
     def from_json(data: bytes) -> Deployment:
         """Decodes a deployment. Raises msgspec.ValidationError if `data` is something else."""
-        return msgspec.json.decode(data, type=Deployment)
+        return decoding.from_json(data, Deployment)
 
 
 def name_in_arn(arn: str) -> str:

@@ -28,6 +28,8 @@ from typing import Protocol
 
 import msgspec
 
+from headrace import decoding
+
 VARIABLE = "HEADRACE_DEV_FORK_SERVER"
 PROCESSES = (
     *("local.api_process", "local.dispatcher", "local.emr_serverless", "local.lambda_runtime", "local.proxy"),
@@ -212,7 +214,7 @@ def serve(listener: socket.socket) -> Order | None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for sock in (listener, told, tell, connection, *running.values()):
         sock.close()
-    order = msgspec.json.decode(content, type=Order)
+    order = decoding.from_json(content, Order)
     _take(files, order.files)
     return order
 

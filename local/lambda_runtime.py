@@ -25,6 +25,7 @@ from uuid import uuid4
 
 import msgspec
 
+from headrace import decoding
 from local.access_calls import ACCOUNT, REGION
 from local.deployment import Function
 from local.environment import as_role
@@ -162,7 +163,7 @@ class Sandbox:
                 pipe.send_bytes(msgspec.json.encode(Invocation(self.function, request_id, event)))
                 if not pipe.poll(self.function.timeout_seconds):
                     raise TimeoutError(f"timed out after {self.function.timeout_seconds} s")
-                result = msgspec.json.decode(pipe.recv_bytes(), type=Result)
+                result = decoding.from_json(pipe.recv_bytes(), Result)
             except (EOFError, OSError) as exc:
                 why = str(exc) if isinstance(exc, TimeoutError) else f"runtime exited: {self._ending()}"
                 log.error("%s %s: request_id=%s", self.function.name, why, request_id)
@@ -225,7 +226,7 @@ def serve(pipe: Connection) -> None:
     runtime: FunctionRuntime | None = None
     while True:
         try:
-            asked = msgspec.json.decode(pipe.recv_bytes(), type=Invocation)
+            asked = decoding.from_json(pipe.recv_bytes(), Invocation)
         except (EOFError, ConnectionResetError):
             return
         runtime = runtime or FunctionRuntime(asked.function)

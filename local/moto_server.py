@@ -18,7 +18,6 @@ import json
 import socket
 import sys
 from collections.abc import Callable
-from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 from typing import Any
@@ -31,6 +30,7 @@ from botocore.exceptions import ClientError
 from local import access, connections, moto_hardening
 from local.access import AccessDoor
 from local.access_calls import Call, call_of_absence, json_calls, object_calls
+from local.moto_streams import unserved_wait
 from local.supervisor import exit_with_parent
 
 LOOK_AGAIN_SECONDS = 0.05
@@ -40,9 +40,6 @@ BAD_SIGNATURE = "InvalidSignatureException"
 _SIGNED = "%Y%m%dT%H%M%SZ"
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
 Handler = Callable[..., Any]
-
-# How many seconds moto's ReceiveMessage was asked to wait and did not, and its queue: the server waits, off the one thread.
-_unserved_wait: ContextVar[tuple[int, Any] | None] = ContextVar("unserved_wait", default=None)
 
 
 class MotoApp:
@@ -124,18 +121,18 @@ class MotoApp:
         deadline: float | None = None
         body = environ["wsgi.input"]
         while True:
-            _unserved_wait.set(None)
+            unserved_wait.set(None)
             body.seek(0)
             answer = self._answer(dict(environ))
-            unserved = _unserved_wait.get()
+            unserved = unserved_wait.get()
             if unserved is None:
                 return answer
-            wait, queue = unserved
+            wait, there_is_something = unserved
             deadline = deadline or loop.time() + wait
             if loop.time() >= deadline:
                 return answer
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
-            while not queue.messages and loop.time() < deadline:  # much cheaper than to receive in vain
+            while not there_is_something() and loop.time() < deadline:  # much cheaper than to look in vain
                 await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
     def _answer(self, environ: dict[str, Any]) -> Answer:
@@ -216,7 +213,7 @@ def _untimely(environ: dict[str, Any]) -> Answer | None:
 
 def _stop_moto_from_waiting() -> None:
     """Replaces moto's ReceiveMessage with one that never sleeps: if there are no messages, it puts the requested wait
-    into `_unserved_wait`, and `MotoApp` waits instead.
+    into `unserved_wait`, and `MotoApp` waits instead.
     """
     from moto.sqs.models import SQSBackend
 
@@ -225,7 +222,8 @@ def _stop_moto_from_waiting() -> None:
     def receive_message(self: Any, queue_name: str, count: int, wait_seconds: int, *args: Any, **kwargs: Any) -> Any:
         messages = receive(self, queue_name, count, 0, *args, **kwargs)
         if not messages and wait_seconds:
-            _unserved_wait.set((wait_seconds, self.get_queue(queue_name)))
+            queue = self.get_queue(queue_name)
+            unserved_wait.set((wait_seconds, lambda: bool(queue.messages)))
         return messages
 
     SQSBackend.receive_message = receive_message  # type: ignore[method-assign,assignment]

@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import binascii
 from collections import OrderedDict, deque
+from collections.abc import Callable
+from contextvars import ContextVar
 from itertools import islice
 from typing import Any
 
@@ -21,7 +23,11 @@ from moto.dynamodb.models.table import StreamShard, Table
 from moto.dynamodbstreams.models import DynamoDBStreamsBackend
 from moto.moto_api._internal import mock_random
 
-from local.stream_pump import KEPT_BYTES, KEPT_RECORDS
+from local.stream_pump import KEPT_BYTES, KEPT_RECORDS, PATIENTLY
+
+unserved_wait: ContextVar[tuple[float, Callable[[], bool]] | None] = ContextVar("unserved_wait", default=None)
+"""Set by an action that found nothing and was asked to wait: for how many seconds at most, and what tells that there may be
+something now. `MotoApp` waits, and then repeats the action."""
 
 # A GetRecords page, as AWS has it.
 PAGE_RECORDS = 1_000
@@ -123,6 +129,10 @@ class TrimmingShard(StreamShard):
         self._move(self._opened, sequence)
         return self._opened
 
+    def has(self, sequence: int) -> bool:
+        """Returns whether there is a record with this sequence number, or a later one."""
+        return self.next_sequence() > sequence
+
     def read(self, reader: int, sequence: int, limit: int) -> list[dict[str, Any]]:
         """Returns up to `limit` records from `sequence` on, at most about 1 MB and at least one. Records before
         `sequence` count as consumed by this reader. Of those that all readers have consumed only the newest 1,000, or 16
@@ -220,11 +230,16 @@ def install() -> None:
         return _Iterator(arn, shard.open(sequence), sequence)
 
     def get_records(self: DynamoDBStreamsBackend, iterator_arn: str, limit: int) -> dict[str, Any]:
+        token, _, patience = iterator_arn.partition(PATIENTLY)
         try:
-            stream_arn, reader, sequence = parse_iterator(iterator_arn)
+            stream_arn, reader, sequence = parse_iterator(token)
+            wait_seconds = float(patience or 0)
         except ValueError as exc:
             raise JsonRESTError("ValidationException", str(exc)) from exc
-        records = _shard(self, stream_arn).read(reader, sequence, limit)
+        shard = _shard(self, stream_arn)
+        records = shard.read(reader, sequence, limit)
+        if wait_seconds and not records:
+            unserved_wait.set((wait_seconds, lambda: shard.has(sequence)))
         following = _Iterator(stream_arn, reader, sequence + len(records))
         return {"NextShardIterator": following.arn, "Records": records}
 

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from headrace import decoding
 from local.emr_runs import JobFailed
 
 log = logging.getLogger("headrace.spark")
@@ -57,7 +58,7 @@ class SparkWorker:
         try:
             pipe = self._started()
             pipe.send_bytes(msgspec.json.encode(arguments))
-            while not (said := msgspec.json.decode(pipe.recv_bytes(), type=Said)).over:
+            while not (said := decoding.from_json(pipe.recv_bytes(), Said)).over:
                 running()
         except (EOFError, OSError) as exc:
             self.close()
@@ -114,7 +115,7 @@ def serve(pipe: Connection) -> None:
     """Runs in the child process: executes jobs until the other end of the pipe is closed."""
     while True:
         try:
-            arguments = msgspec.json.decode(pipe.recv_bytes(), type=list[str])
+            arguments = decoding.from_json(pipe.recv_bytes(), list[str])
         except (EOFError, ConnectionResetError):
             return
         error: str | None = None

@@ -66,9 +66,12 @@ class Checkpoint:
 
 
 log = logging.getLogger("headrace.dispatcher")
-# Between two polls; polling an idle stream backs off. A busy one is not polled at once again: each poll would find one
-# record and cost as much as the append that wrote it.
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 0.2
+# Before the next poll of a busy stream: else each would find one record and cost as much as the append that wrote it.
+PAUSE_SECONDS = 0.05
+# How long a poll of an idle stream waits for a record, at most.
+POLL_SECONDS = 1.0
+PATIENTLY = "|wait="
+"""In a shard iterator: what follows is how many seconds the emulated AWS may wait for a record. AWS itself never waits."""
 # Before a retry: doubled each time.
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.05, 5.0
 PAGE_RECORDS = 1000  # DynamoDB's limit
@@ -127,7 +130,6 @@ class StreamPump:
 
     def run(self, stop: Event) -> None:
         """Polls records and invokes the function, until `stop` is set."""
-        pause = FIRST_PAUSE_SECONDS
         while not stop.is_set():
             found = self._poll() if self._may_read_on() else 0
             if found:
@@ -137,8 +139,7 @@ class StreamPump:
                 if not stop.is_set():
                     self._note_progress()
             if found < PAGE_RECORDS:
-                pause = FIRST_PAUSE_SECONDS if found else min(pause * 2, LONGEST_PAUSE_SECONDS)
-                stop.wait(pause)
+                stop.wait(PAUSE_SECONDS)
 
     def _may_read_on(self) -> bool:
         return len(self._ahead) < KEPT_RECORDS and sum(size for _, size in self._ahead) < KEPT_BYTES
@@ -155,9 +156,13 @@ class StreamPump:
 
     def _poll(self) -> int:
         """Reads one page, adds the records that the trigger's filters let through to the buffer, and returns how many
-        records the page had.
+        records the page had. Waits for a record no longer than what is in the buffer may wait.
         """
-        answer = self._streams.get_records(ShardIterator=self._iterator, Limit=PAGE_RECORDS)
+        patience = POLL_SECONDS
+        if self._buffer:
+            patience = min(patience, self._buffered_since + self._trigger.window_seconds - self._clock())
+        token = f"{self._iterator}{PATIENTLY}{max(0.0, patience):.2f}"
+        answer = self._streams.get_records(ShardIterator=token, Limit=PAGE_RECORDS)
         self._iterator = answer["NextShardIterator"]
         records = [stream_record(record, self._trigger.stream_arn) for record in answer["Records"]]
         self._ahead.extend((int(sequence_number(r)), int(r["dynamodb"].get("SizeBytes", 0))) for r in records)

@@ -48,7 +48,7 @@ def main(state_file: str, url: str) -> None:
     made = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
     for uri in made:
         key = uri.removeprefix(f"s3://{bucket}/")
-        found = pq.read_table(io.BytesIO(client.get_object(Bucket=bucket, Key=key)["Body"].read()))
+        found = pq.read_table(pa.BufferReader(client.get_object(Bucket=bucket, Key=key)["Body"].read()))
         for row in found.drop_columns(["event_timestamp"]).to_pylist():
             print(json.dumps(row))
 

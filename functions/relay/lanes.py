@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
 from functions.fold_queue import Fold
@@ -13,6 +12,7 @@ from functions.metrics import RelayMetric
 from functions.queue import Message
 from functions.relay.context import Context
 from functions.relay.followers import Hint
+from headrace import decoding
 from headrace.clock import Bounded
 from headrace.tables.follows import Follow
 
@@ -36,7 +36,7 @@ class LaneFollower:
 
     def visit(self, follow: Follow, hint: Hint) -> float | None:  # noqa: ARG002 - the folder reads what there is
         """Sends the folder a message."""
-        name, role = msgspec.json.decode(follow.data, type=tuple[str, str])
+        name, role = decoding.from_json(follow.data, tuple[str, str])
         self._context.folds.send([Fold(follow.log_id, name, role)], self._context.now_ms())
         return None
 
@@ -62,7 +62,7 @@ class RegistryFollower:
         with a pass, and a lane may get no event that leads to one. A visit that was asked for looks for such lanes. While
         a back-fill is under way, each asks for the next one.
         """
-        name, _ = msgspec.json.decode(follow.data, type=tuple[str, str])
+        name, _ = decoding.from_json(follow.data, tuple[str, str])
         namespace = name.partition("/")[0]
         self._registrations.finish(namespace)
         now_ms, later_ms = self._context.now_ms(), list[int]()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from botocore.exceptions import BotoCoreError, ClientError
 
+from headrace import decoding
 from headrace.subscriptions.delivery import Delivered
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class WebhookFunction:
             result = answer["Payload"].read()
             if "FunctionError" in answer:
                 raise ValueError(f"it failed: {answer['FunctionError']}")
-            return msgspec.json.decode(result, type=Delivered)
+            return decoding.from_json(result, Delivered)
         except (BotoCoreError, ClientError, ValueError, KeyError) as exc:
             _log.error("the function that posts webhooks gave no result: reason=%r", exc)
             return Delivered(0, error="not posted")

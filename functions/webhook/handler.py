@@ -17,6 +17,7 @@ import msgspec
 from aws_lambda_powertools import Logger
 
 from functions.webhook.post import addresses_of, post
+from headrace import decoding
 from headrace.settings import Settings
 
 logger = Logger(service="webhook")
@@ -42,7 +43,7 @@ def _trust() -> ssl.SSLContext:
 
 def handler(event: Any, _: object = None) -> dict[str, Any]:
     """Posts the webhook that the event holds. Raises msgspec.ValidationError for an event of another form."""
-    asked = msgspec.convert(event, Event)
+    asked = decoding.from_builtins(event, Event)
     began = time.monotonic()
     delivered = post(
         asked.url,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headrace import decoding
 from headrace.definition import Definition
 from headrace.errors import HeadraceError
 from headrace.features.pipeline.compiled import Pipeline, PipelineDocument, compile_pipeline
@@ -41,14 +42,14 @@ class Lane(NamedTuple):
 
 def read_lane(definition: Definition) -> Lane:
     """Returns a lane's definition in the form in which it is used; pass it to `Definition.derive`."""
-    document = msgspec.convert(definition.own.document(), LaneDocument)
+    document = decoding.from_builtins(definition.own.document(), LaneDocument)
     return Lane(document, compile_pipeline(document.pipeline))
 
 
 def read_registry(definition: Definition) -> Registry:
     """Returns the registry that a definition has, an empty one if it has none; pass it to `Definition.derive`."""
     found = definition.own.document().get(REGISTRY)
-    return msgspec.convert(found, Registry) if found is not None else Registry()
+    return decoding.from_builtins(found, Registry) if found is not None else Registry()
 
 
 def generation_of(table: str, generation: str, head: Head) -> str:

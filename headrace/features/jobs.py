@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from headrace import decoding
 from headrace.errors import Damaged, InvalidRequest
 from headrace.features.errors import FeatureNotFound
 from headrace.features.pipeline.compiled import PipelineDocument, Table
@@ -152,7 +153,7 @@ def load_part(objects: Objects, part: Part) -> list[PartRow]:
     data = objects.get(part.key)
     if len(data) != part.size or hashlib.sha256(data).hexdigest() != part.sha256:
         raise Damaged(f"part is not what the job wrote: object={part.key}")
-    return msgspec.msgpack.decode(data, type=list[PartRow])
+    return decoding.from_msgpack(data, list[PartRow])
 
 
 class Counted(msgspec.Struct, frozen=True):

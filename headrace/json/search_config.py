@@ -20,6 +20,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 
+from headrace import decoding
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext
 from headrace.query.language import grammar
@@ -302,7 +303,7 @@ def _shape(document: Any, shape: type[T], at: str) -> T:
     member or an unknown one.
     """
     try:
-        return msgspec.convert(document, shape)
+        return decoding.from_builtins(document, shape)
     except msgspec.ValidationError as exc:
         match = _PLACE.fullmatch(str(exc))
         assert match is not None, "it matches anything"

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 import zstandard
 
+from headrace import decoding
 from headrace.errors import Damaged, NewerFormat, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Objects
 
@@ -50,12 +51,12 @@ def decode(data: bytes, type_: type[T], source: str, dec_hook: Callable[[type, A
 
 def parse(raw: bytes | str, type_: type[T], source: str, dec_hook: Callable[[type, Any], Any] | None = None) -> T:
     """Decodes a value from JSON that is not compressed; otherwise like `decode`."""
-    return _parse(msgspec.json.decode, raw, type_, source, dec_hook)
+    return _parse(decoding.from_json, raw, type_, source, dec_hook)
 
 
 def decode_msgpack(data: bytes, type_: type[T], source: str) -> T:
     """Decodes a value from the bytes that `encode_msgpack` returned; otherwise like `decode`."""
-    return _parse(msgspec.msgpack.decode, unframe(data, source), type_, source)
+    return _parse(decoding.from_msgpack, unframe(data, source), type_, source)
 
 
 def _parse(
@@ -66,7 +67,7 @@ def _parse(
     dec_hook: Callable[[type, Any], Any] | None = None,
 ) -> T:
     try:
-        found: T = decode(raw, type=type_, dec_hook=dec_hook)
+        found: T = decode(raw, type_, dec_hook)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         _refuse_newer(decode, raw, source)
         raise Damaged(f"object is not what it should be: object={source} reason={exc}") from exc
@@ -83,7 +84,7 @@ class _Versioned(msgspec.Struct):
 def _refuse_newer(decode: Callable[..., Any], raw: bytes | str, source: str) -> None:
     """Raises NewerFormat if the reason why an object does not decode is that a newer release wrote it."""
     try:
-        found: _Versioned = decode(raw, type=_Versioned)
+        found: _Versioned = decode(raw, _Versioned)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     _check(found.version, source)

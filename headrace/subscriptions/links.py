@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from headrace import decoding
 from headrace.clock import Threads
 from headrace.errors import Gone, NotFound
 from headrace.log.requests import Head
@@ -57,7 +58,7 @@ class Unlinked(Exception):
 
 def followed(follow: Follow) -> Followed:
     """Returns what the row of a followed log remembers."""
-    return msgspec.json.decode(follow.data, type=Followed)
+    return decoding.from_json(follow.data, Followed)
 
 
 class Links:

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from headrace import decoding
 from headrace.errors import Damaged
 from headrace.subscriptions import patterns
 from headrace.subscriptions.values import KIND, MAX_LINKS, Config, Link, Snapshot, Subscription, digest
@@ -217,6 +218,6 @@ _encode = msgspec.json.Encoder().encode
 
 def _decode(part: Part, type_: type[T]) -> T:
     try:
-        return msgspec.json.decode(part.data, type=type_)
+        return decoding.from_json(part.data, type_)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise Damaged(f"row of a subscription does not parse: id={part.id} part={part.part}") from exc

@@ -27,6 +27,7 @@ import msgspec
 import xxhash
 from msgspec.structs import replace
 
+from headrace import decoding
 from headrace.errors import Damaged
 from headrace.tables.items import ConditionFailed, Item, n, refuse_newer, s
 from headrace.tables.marks import Mark, generations_of
@@ -226,9 +227,7 @@ class DynamoFeatures:
         where = f"features mark log_id={log_id}"
         refuse_newer(item, where)
         try:
-            return replace(
-                msgspec.msgpack.decode(bytes(item["data"]["B"]), type=Mark), version=int(item["version"]["N"])
-            )
+            return replace(decoding.from_msgpack(bytes(item["data"]["B"]), Mark), version=int(item["version"]["N"]))
         except (KeyError, ValueError, msgspec.DecodeError) as exc:
             raise Damaged(f"mark does not parse: {where}") from exc
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
+from headrace import decoding
 from headrace.errors import Damaged
 from headrace.tables.items import ConditionFailed, Item, n, s
 
@@ -168,7 +169,7 @@ class DynamoJobs:
         if item is None:
             return None
         values = {name: item[name]["S"] for name in ("job_id", "phase", "run_id")}
-        return msgspec.convert({"number": number, "since_ms": int(item["since_ms"]["N"]), **values}, Place)
+        return decoding.from_builtins({"number": number, "since_ms": int(item["since_ms"]["N"]), **values}, Place)
 
     def take(self, place: Place) -> bool:
         """Gives the place to a job with one conditional put; returns False if it is not free."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headrace import decoding
+
 if TYPE_CHECKING:  # it has the state of which an extension is part
     from headrace.wal.state import LogConfig, LogState
 
@@ -76,7 +78,7 @@ def decode_extension(_: type, value: Any) -> Any:
         raise msgspec.ValidationError("extension is not an object")
     for known in Extension.__subclasses__():
         if issubclass(known, msgspec.Struct) and known.__struct_config__.tag == value.get("kind"):
-            return msgspec.convert(value, known)
+            return decoding.from_builtins(value, known)
     return ForeignExtension(value)
 
 

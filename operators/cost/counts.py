@@ -13,6 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from headrace import decoding
+
 FILE = Path(__file__).with_name("counts.json")
 _READ_BYTES = 4096
 
@@ -213,4 +215,4 @@ def read_units(size: float) -> float:
 @cache
 def counted() -> Counts:
     """Loads the counts that come with Headrace."""
-    return msgspec.json.decode(FILE.read_bytes(), type=Counts)
+    return decoding.from_json(FILE.read_bytes(), Counts)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from headrace import decoding
+
 TABLE = Path(__file__).with_name("prices.toml")
 
 
@@ -70,8 +72,8 @@ def parse(data: bytes) -> Prices:
     """
     try:
         document = tomllib.loads(data.decode())
-        region = msgspec.convert(document.pop("region", ""), str)
-        services = msgspec.convert(document, dict[str, dict[str, Price]])
+        region = decoding.from_builtins(document.pop("region", ""), str)
+        services = decoding.from_builtins(document, dict[str, dict[str, Price]])
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as exc:
         raise BadPrices(f"not a price table: {exc}") from exc
     entries = {f"{service}.{name}": price for service, its in services.items() for name, price in its.items()}

@@ -86,10 +86,13 @@ class Tables:
                 found[lane, event.data["user"]].append(event)
         return found
 
-    def lane_of(self, table: str, key: str) -> Lane:
-        """Returns the lane of an entity: that of its events, if they are spread over several."""
+    def lane_of(self, table: str, key: str, read: Read) -> Lane:
+        """Returns the lane of an entity: that of its events, if they are spread over several; one of the read if it has
+        none.
+        """
         lanes = [lane for lane in self.logs if lane[0] == self.roots[table]]
-        return next((lane for lane in lanes if len(lanes) > 1 and (lane, key) in self.of_user), lanes[0])
+        of_read = next((lane for lane in lanes if lane in read.as_of.lanes), lanes[0])
+        return next((lane for lane in lanes if len(lanes) > 1 and (lane, key) in self.of_user), of_read)
 
     def ends_of(self, push: Push) -> Iterator[tuple[Lane, int]]:
         """Yields the lane of a push's last event, and the offset after it."""
@@ -154,7 +157,7 @@ def a_row_is_that_of_its_prefix(tables: Tables) -> Verdict:
     verdict = Verdict()
     for read in tables.reads:
         for (table, key), found in zip(read.asked, read.rows, strict=True):
-            lane = tables.lane_of(table, key)
+            lane = tables.lane_of(table, key, read)
             wanted = list(_rows(tables, read, lane, table, key)) if lane in read.as_of.lanes else []
             holds = any(one is not None and is_same(found, one) for one in wanted)
             verdict.require(holds, table, key, read.as_of, "is", found, "and should be", wanted)

@@ -23,6 +23,7 @@ from headrace.settings import Settings
 from headrace.wal import Committed, TooLate
 from headrace.wal.entry import PutEntry
 from local.moto_hardening import SUPPORTED_VERSION, UnsupportedMoto, require_supported_version
+from local.stream_pump import PATIENTLY
 from tests.support.builders import first_entry
 from tests.support.emulated_cloud import Cloud
 
@@ -294,6 +295,26 @@ def test_the_stream_forgets_what_was_read_and_never_shows_a_failed_transaction(c
     assert code(refused.value) == "TrimmedDataAccessException"
     oldest = streams.get_shard_iterator(**here, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
     assert 0 < len(streams.get_records(ShardIterator=oldest)["Records"]) < 101
+
+
+def test_a_poll_of_an_idle_stream_waits_for_a_record_as_long_as_it_is_told(cloud: Cloud) -> None:
+    dynamodb, streams, log = cloud.client("dynamodb"), cloud.client("dynamodbstreams"), uuid4().hex
+    stream = cloud.deployment.outputs["WalStreamArn"]
+    shard = streams.describe_stream(StreamArn=stream)["StreamDescription"]["Shards"][0]["ShardId"]
+    here = {"StreamArn": stream, "ShardId": shard}
+    token = streams.get_shard_iterator(**here, ShardIteratorType="LATEST")["ShardIterator"]
+    started = time.monotonic()
+    assert streams.get_records(ShardIterator=f"{token}{PATIENTLY}0.3")["Records"] == []
+    assert time.monotonic() - started >= 0.3
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(streams.get_records, ShardIterator=f"{token}{PATIENTLY}20")
+        time.sleep(0.1)  # nobody can see that a request waits
+        assert not waiting.done()
+        dynamodb.put_item(**put_if_free(cloud, log, 0))
+        [record] = waiting.result(5)["Records"]
+    assert record["dynamodb"]["Keys"]["slot"]["N"] == "0"
+    with pytest.raises(ClientError, match="could not convert"):
+        streams.get_records(ShardIterator=f"{token}{PATIENTLY}long")
 
 
 def test_a_record_is_kept_until_both_readers_have_read_it(cloud: Cloud) -> None:

@@ -16,6 +16,7 @@ from local.lambda_events import matches, matches_any, queue_record, scheduled_ev
 from local.pumps import next_time
 from local.stream_pump import (
     PAGE_RECORDS,
+    PATIENTLY,
     Batch,
     StreamPump,
     Verdict,
@@ -93,8 +94,10 @@ class _Stream:
     def __init__(self, *pages: int) -> None:
         self.pages = list(pages)
         self.written = 0
+        self.asked: list[str] = []
 
-    def get_records(self, **_: Any) -> dict[str, Any]:
+    def get_records(self, ShardIterator: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+        self.asked.append(ShardIterator)
         first, self.written = self.written, self.written + (self.pages.pop(0) if self.pages else 0)
         record = {"eventID": "e", "eventName": "REMOVE", "awsRegion": "us-east-1"}
         numbers = range(first, self.written)
@@ -123,11 +126,21 @@ class _NeverInvoked:
         raise AssertionError(event)
 
 
+def test_what_waits_for_its_batch_waits_for_no_poll() -> None:
+    stream, stop = _Stream(1), _Pauses()
+    pump = StreamPump(
+        rule(window_seconds=1), _NeverInvoked(), stream, None, Random(0), clock=lambda: 100 + len(stop.noted) / 10
+    )
+    pump.run(stop)
+    assert [one.partition(PATIENTLY)[2] for one in stream.asked] == ["1.00", "0.90", "0.80", "0.70", "0.60"]
+
+
 def test_a_stream_is_polled_again_at_once_only_after_a_full_page() -> None:
     stream, stop = _Stream(PAGE_RECORDS, 1, 0, 2), _Pauses()
     inserts = rule(filters=({"eventName": ["INSERT"]},))
     StreamPump(inserts, _NeverInvoked(), stream, None, Random(0)).run(stop)
-    assert stop.noted == [0.05, 0.1, 0.05, 0.1, 0.2]
+    assert stop.noted == [0.05] * 5
+    assert stream.asked[:2] == [f"{PATIENTLY}1.00", f"next{PATIENTLY}1.00"]
     assert stream.written == PAGE_RECORDS + 3
 
 

@@ -26,6 +26,7 @@ from functions.api.door.compression import answer
 from functions.api.door.entry import Surface, grant_of
 from functions.api.door.errors import Envelope, Row, refusal
 from functions.api.door.requests import Headers, decode, raw_path
+from headrace import decoding
 from headrace.errors import InvalidRequest, NotFound, OutcomeUnknown
 from headrace.features.errors import (
     Behind,
@@ -278,6 +279,6 @@ def convert(body: Any, kind: type[T]) -> T:
     if not isinstance(body, dict):
         raise InvalidRequest(f"the body must be an object, not {show(body)}")
     try:
-        return msgspec.convert(body, kind)
+        return decoding.from_builtins(body, kind)
     except msgspec.ValidationError as exc:
         raise InvalidRequest(f"the body is not valid: {exc}") from exc

@@ -24,7 +24,7 @@ from functions.api.door.routes import serve
 from functions.api.streams.jwks import JWKS_PATH
 from functions.api.streams.records import NO_STORE, PREFIX
 from functions.subscribers import require
-from headrace import instants
+from headrace import decoding, instants
 from headrace.limits import CONTROL_CHARACTER
 from headrace.log.requests import JSON
 from headrace.streams.values import check_name, check_writable
@@ -319,7 +319,7 @@ def _token(request: Request) -> str:
 async def _body(request: Request, kind: type[B]) -> B:
     data = await requests.read(request, MAX_BODY_BYTES)
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decoding.from_json(data, kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise InvalidSubscription(f"body is malformed: {exc}") from exc
 

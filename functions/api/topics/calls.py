@@ -24,6 +24,7 @@ from functions.api.door.compression import answer
 from functions.api.door.entry import Surface, grant_of
 from functions.api.door.errors import Row
 from functions.api.door.requests import Headers, query_of, run
+from headrace import decoding
 from headrace.errors import InvalidRequest, NotFound, OutcomeUnknown, Overloaded
 from headrace.queues.verbs import Queues
 from headrace.routers.errors import RouterNotFound
@@ -207,7 +208,7 @@ def decode(data: bytes, kind: type[B]) -> B:
     data = data or b"{}"
     try:
         requests.parsed(data)
-        return msgspec.json.decode(data, type=kind)
+        return decoding.from_json(data, kind)
     except (orjson.JSONDecodeError, msgspec.DecodeError, RecursionError) as exc:
         raise InvalidRequest(f"the body is not valid: {exc}") from exc
 

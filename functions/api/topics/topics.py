@@ -13,6 +13,7 @@ from functions.access import Scope
 from functions.api.topics.calls import Call
 from functions.api.topics.config import ConfigBody, clamped, shown
 from functions.metrics import ApiMetric
+from headrace import decoding
 from headrace.errors import InvalidRequest
 from headrace.topics.values import TopicView
 
@@ -114,6 +115,6 @@ def decode_cursor(text: str) -> str:
     if not text:
         return ""
     try:
-        return msgspec.json.decode(urlsafe_b64decode(text.encode()), type=_After).after
+        return decoding.from_json(urlsafe_b64decode(text.encode()), _After).after
     except ValueError as exc:  # those of base64 and msgspec are such
         raise InvalidRequest("cursor is malformed") from exc

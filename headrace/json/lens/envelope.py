@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec import UNSET
 
+from headrace import decoding
 from headrace.errors import Conflict, InvalidRequest
 from headrace.json import jsontext
 from headrace.json.jsontext import Path
@@ -173,7 +174,7 @@ def parse(document: Any, name: str, version: int) -> Lens:
 
 def _envelope(document: Any) -> ops.Envelope:
     try:
-        return msgspec.convert(document, ops.Envelope)
+        return decoding.from_builtins(document, ops.Envelope)
     except msgspec.ValidationError as exc:
         where = _LOCATION.search(str(exc))
         what = _LOCATION.sub("", str(exc))

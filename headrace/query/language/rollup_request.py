@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace import instants
+from headrace import decoding, instants
 from headrace.errors import InvalidRequest
 from headrace.query.language import grammar, histogram, query
 from headrace.query.language.canonical import WHITE_SPACE, Count, Measure, SearchConfig, interval_ms
@@ -191,7 +191,7 @@ def _names(body: dict[str, Any], member: str, allowed: Sequence[str], noun: str)
     if member not in body:
         return None
     try:
-        given = msgspec.convert(body[member], list[str])
+        given = decoding.from_builtins(body[member], list[str])
     except msgspec.ValidationError as exc:
         raise InvalidRequest(f"{member} must be an array of strings") from exc
     for name in given:
