@@ -103,7 +103,10 @@ class _Stream:
         numbers = range(first, self.written)
         return {
             "NextShardIterator": "next",
-            "Records": [{**record, "dynamodb": {"SequenceNumber": str(number)}} for number in numbers],
+            "Records": [
+                {**record, "dynamodb": {"Keys": {"log": {"S": "l"}}, "SequenceNumber": str(number)}}
+                for number in numbers
+            ],
         }
 
 
