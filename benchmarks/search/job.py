@@ -1,4 +1,6 @@
-"""One index job over a bucket that is a folder: `python -m benchmarks.search.job BUCKET jobs/<id>/input.json.zst`."""
+"""One job over a bucket that is a folder, of indexing or one that was requested:
+`python -m benchmarks.search.job BUCKET jobs/<id>/input.json.zst`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.search.directory import DirectoryObjects
-from emr_jobs import job, session
-from headrace.objects import Objects
+from emr_jobs import job, requested, session
+from headrace.objects import Objects, keys
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class FolderDoor:
 def main() -> None:
     """Runs the job to its end."""
     root, key = sys.argv[1:]
-    job.run(session.local(), FolderDoor(root), key)
+    run = job.run if keys.requested_job(key) is None else requested.run
+    run(session.local(), FolderDoor(root), key)
 
 
 if __name__ == "__main__":
