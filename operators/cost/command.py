@@ -12,6 +12,7 @@ from cli.options import json_option
 from cli.tables import print_table
 from cli.terminal import say
 from cli.units import Duration, Size
+from headrace.features.lanes import MAX_DEDUPED
 from operators.cost import show
 from operators.cost.charges import Estimate
 from operators.cost.counts import counted
@@ -31,6 +32,8 @@ What makes it expensive, and what to do:
   middling payloads     each started KB of an entry is paid twice, written and trimmed: with payloads of 5 to
                         32 KB compressed a lower --spill-bytes (HEADRACE_SPILL_BYTES) is cheaper, and slower
   open followers        a connection held on Lambda is paid by the second, so is a watch; a silent socket is not
+  events one by one     each row that an event changes is a write: push many at once, and keys that come often are
+                        written once in two seconds
   jobs one by one       each is three requests and three writes: enqueue, claim and acknowledge many at once
   eager indexing        a job run has a fixed price: raise --index-age (HEADRACE_INDEX_AGE_MS)
   own metrics           custom metrics and a stream: --metrics-interval 0s shows what goes without the stream
@@ -45,6 +48,7 @@ Examples:
   headrace cost --appends-per-month 10e6 --batch 100 --searches 1e6 --retention-days 365
   headrace cost --appends-per-month 1e6 --query 'exact requestId' --searches 1e6 --json | jq .usd
   headrace cost --jobs 10e6 --job-batch 10 --webhooks 1e6 --sockets 100 --pushes 5e6
+  headrace cost --events 10e6 --feature-tables 3 --feature-rows 1e6 --feature-reads 5e6
   headrace cost --units                                          # a million appends, a GB kept, a million searches
   headrace cost --show-prices
   headrace cost --prices mine.toml --region-note eu-central-1
@@ -108,6 +112,22 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
 @click.option("--sockets", type=Amount(), default=0, help="WebSockets that are always open.")
 @click.option("--pushes", type=Amount(), default=0, help="Messages to sockets: one for each append and socket.")
 @click.option("--webhooks", type=Amount(), default=0, help="Deliveries of webhooks.")
+@click.option("--events", type=Amount(), default=0, help="Events pushed to feature tables, of --record-bytes each.")
+@click.option(
+    "--event-batch", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Events in one push."
+)
+@click.option("--deduped", is_flag=True, help="The events have a dedupe value.")
+@click.option("--lanes", type=click.IntRange(1, 32), default=1, show_default=True, help="Lanes of the events.")
+@click.option(
+    "--feature-tables",
+    type=click.IntRange(0, 1000),
+    default=1,
+    show_default=True,
+    help="Rows that each event changes: one in each of so many tables.",
+)
+@click.option("--feature-rows", type=Amount(), default=0, help="Rows that the tables have.")
+@click.option("--row-bytes", type=click.IntRange(1, 10**7), default=1000, show_default=True, help="Bytes of a row.")
+@click.option("--feature-reads", type=Amount(), default=0, help="Reads of one row each.")
 @click.option(
     "--cold-share",
     type=click.FloatRange(0, 1),
@@ -165,6 +185,14 @@ def command(
     sockets: float,
     pushes: float,
     webhooks: float,
+    events: float,
+    event_batch: int,
+    deduped: bool,
+    lanes: int,
+    feature_tables: int,
+    feature_rows: float,
+    row_bytes: int,
+    feature_reads: float,
     cold_share: float,
     spill_bytes: int,
     seal_age: int,
@@ -184,6 +212,8 @@ def command(
         raise BadInput(f"no such class of query: {query}", f"known: {'; '.join(counts.printed.queries)}")
     if seal_age <= 0 or index_age <= 0:
         raise BadInput("the ages must be above 0", "give one like 1s or 5m")
+    if deduped and event_batch > MAX_DEDUPED:
+        raise BadInput(f"a push has at most {MAX_DEDUPED} events with a dedupe value", "lower --event-batch")
     work = Workload(
         appends=appends,
         record_bytes=record_bytes,
@@ -204,6 +234,14 @@ def command(
         sockets=sockets,
         pushes=pushes,
         webhooks=webhooks,
+        events=events,
+        event_batch=event_batch,
+        deduped=deduped,
+        lanes=lanes,
+        feature_tables=feature_tables,
+        feature_rows=feature_rows,
+        row_bytes=row_bytes,
+        feature_reads=feature_reads,
         indexed=searches > 0 if indexed is None else indexed,
         spill_bytes=spill_bytes,
         seal_age_s=seal_age / 1000,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from operators.cost import reactions
+from operators.cost import features, reactions
 from operators.cost.charges import (
     Estimate,
     compute,
@@ -43,6 +43,7 @@ def bill(estimate: Estimate) -> Bill:
         _searches,
         _followers,
         *reactions.PARTS,
+        features.features,
         _sealing,
         _trimming,
         _own_metrics,

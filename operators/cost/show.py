@@ -67,7 +67,7 @@ def bill_sheet(estimate: Estimate) -> Sheet:
 
 def alone(estimate: Estimate) -> Estimate:
     """Returns the estimate of the streams with their followers alone: the compared systems have neither searches and
-    indexes, nor queues, routers, watches, sockets and webhooks.
+    indexes, nor queues, routers, watches, sockets, webhooks and feature tables.
     """
     work, followers = estimate.work, estimate.work.followers
     return replace(estimate, work=replace(work.alone(), followers=followers, indexed=False))
@@ -141,14 +141,15 @@ def unit_sheet(estimate: Estimate) -> Sheet:
 
 
 def reaction_sheet(estimate: Estimate) -> Sheet:
-    """Returns the table of prices of what queues, routers, watches, sockets and webhooks do."""
+    """Returns the table of prices of what queues, routers, watches, sockets, webhooks and feature tables do."""
     rows = [[one.of, money(one.usd)] for one in units.reactions(estimate)]
-    return Sheet("Topics, queues, and what follows an append", [Column("one more"), Column("USD", True)], rows)
+    title = "Topics, queues, what follows an append, and feature tables"
+    return Sheet(title, [Column("one more"), Column("USD", True)], rows)
 
 
 def operation_sheet(estimate: Estimate) -> Sheet:
-    """Returns the table of what the operations of topics, queues and followers spend: calls and units, and the US dollars
-    of a million, without requests and functions.
+    """Returns the table of what the operations of topics, queues, followers and feature tables spend: calls and units, and
+    the US dollars of a million, without requests and functions.
     """
     rows = []
     for name, spent in estimate.counts.operations.items():
@@ -159,7 +160,7 @@ def operation_sheet(estimate: Estimate) -> Sheet:
         rows.append([name, calls, *counts, money(ledger.bill("").usd)])
     columns = [Column("operation"), Column("calls of DynamoDB")]
     columns += [Column(title, True) for title in ("write units", "read units", "USD per M, tables alone")]
-    return Sheet("Topics, queues, and what follows an append, 500 bytes each", columns, rows)
+    return Sheet("Topics, queues, what follows an append, and feature tables, 500 bytes each", columns, rows)
 
 
 def search_sheet(estimate: Estimate) -> Sheet:

@@ -89,13 +89,16 @@ def others(estimate: Estimate) -> Iterator[UnitPrice]:
 
 
 def reactions(estimate: Estimate) -> Iterator[UnitPrice]:
-    """Yields the price of one more unit of what queues, routers, watches, sockets and webhooks do, as `others` does: with
+    """Yields the price of one more unit of what queues, routers, watches, sockets, webhooks and
+    feature tables do, as `others` does: with
     requests, functions, sealing and trimming.
     """
     single = _busy(estimate, record_bytes=500, batch=1)
 
     def million(**fields: float) -> float:
-        (name,) = (field for field in fields if field != "job_batch")
+        (name,) = (
+            field for field in fields if field not in ("job_batch", "event_batch", "feature_tables", "deduped")
+        )
         at = replace(single, work=replace(single.work, **fields))  # type: ignore[arg-type]
         return _more(at, **{name: 2 * fields[name]}) / fields[name] * _MILLION
 
@@ -109,6 +112,11 @@ def reactions(estimate: Estimate) -> Iterator[UnitPrice]:
     yield UnitPrice("month of an open socket, silent", _more(single, sockets=1))
     yield UnitPrice("million messages pushed to sockets", million(pushes=_MUCH))
     yield UnitPrice("million webhooks delivered", million(webhooks=_MUCH))
+    yield UnitPrice("million events pushed one by one, of which each changes a row", million(events=_MUCH))
+    yield UnitPrice("million events, three rows each", million(events=_MUCH, feature_tables=3))
+    yield UnitPrice("million events with a dedupe value", million(events=_MUCH, deduped=True))
+    yield UnitPrice("million events, 100 in a push", million(events=_MUCH, event_batch=100))
+    yield UnitPrice("million reads of a row", million(feature_reads=_MUCH))
 
 
 def searches(estimate: Estimate) -> Iterator[tuple[str, float, float | None]]:

@@ -32,6 +32,12 @@ class Workload:
         sockets: number of sockets that are always open.
         pushes: messages that are pushed to sockets: one for each append and socket.
         webhooks: deliveries of webhooks.
+        events: events that are pushed to feature tables, `event_batch` of them in one push, into `lanes` lanes.
+        deduped: whether they have a dedupe value.
+        feature_tables: rows that each event changes: one in each of so many tables, and no row twice in one pass.
+        feature_rows: rows that the tables have.
+        row_bytes: size of a row.
+        feature_reads: strong reads of one row each.
         indexed: whether the stream has search fields or keys, so that job runs index it.
         spill_bytes, seal_bytes, seal_records, seal_age_s, trim_age_s, index_age_s, metrics_s: settings; a `metrics_s`
             of 0 means no metrics stream.
@@ -58,6 +64,14 @@ class Workload:
     sockets: float = 0
     pushes: float = 0
     webhooks: float = 0
+    events: float = 0
+    event_batch: int = 1
+    lanes: int = 1
+    deduped: bool = False
+    feature_tables: int = 1
+    feature_rows: float = 0
+    row_bytes: int = 1000
+    feature_reads: float = 0
     indexed: bool = False
     spill_bytes: int = 32 * 1024
     seal_bytes: int = 16 * 1024 * 1024
@@ -73,6 +87,11 @@ class Workload:
     def records(self) -> float:
         """Returns the number of records of a month."""
         return self.appends * self.batch
+
+    @property
+    def event_pushes(self) -> float:
+        """Returns the number of requests of a month that push events."""
+        return self.events / self.event_batch
 
     @property
     def payload_bytes(self) -> int:
@@ -102,12 +121,13 @@ class Workload:
     @property
     def entries(self) -> float:
         """Returns the number of entries of a month of which the sealer is told."""
-        return self.appends + self.copies + 3 * self.jobs / self.job_batch
+        return self.appends + self.copies + 3 * self.jobs / self.job_batch + self.event_pushes
 
     @property
     def requests(self) -> float:
         """Returns the number of requests of a month, without those of followers."""
-        return self.appends * (1 + self.readers) + self.searches + 3 * self.jobs / self.job_batch
+        streams = self.appends * (1 + self.readers) + self.searches
+        return streams + 3 * self.jobs / self.job_batch + self.event_pushes + self.feature_reads
 
     @property
     def flushes(self) -> float:
@@ -127,7 +147,8 @@ class Workload:
 
     def alone(self) -> Workload:
         """Returns the workload without what is done beside appending to streams and reading them."""
-        return replace(self, searches=0, followers=0, jobs=0, copies=0, watches=0, sockets=0, pushes=0, webhooks=0)
+        streams = replace(self, searches=0, followers=0, jobs=0, copies=0, watches=0, sockets=0, pushes=0, webhooks=0)
+        return replace(streams, events=0, feature_rows=0, feature_reads=0)
 
 
 @dataclass(frozen=True)
@@ -150,6 +171,8 @@ class Assumptions:
         watch_check_s: how often it looks whether there is a newer one.
         watch_in_turn: how many topics it reads at each look at its bell.
         receiver_ms: how long a receiver of webhooks takes to answer.
+        fold_s: in which time events of a lane lead to one pass of the folder.
+        fold_writers: how many rows a pass writes at a time.
         job_start_s, job_least_s: time until a job run works, and the least time that is billed.
         page_bytes, page_records: size of a page of a read.
     """
@@ -172,6 +195,8 @@ class Assumptions:
     watch_check_s: float = 2
     watch_in_turn: float = 3
     receiver_ms: float = 200
+    fold_s: float = 2
+    fold_writers: float = 8
     job_start_s: float = 40
     job_least_s: float = 60
     page_bytes: float = 1024 * 1024

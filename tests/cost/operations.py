@@ -1,4 +1,6 @@
-"""What the operations of topics and queues spend, and what follows an append: routers, watches, sockets, webhooks."""
+"""What the operations of topics, queues and feature tables spend, and what follows an append: routers, watches, sockets,
+webhooks.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from unittest.mock import patch
 
+import orjson
 from aws_lambda_powertools import Logger
 from msgspec import structs
 
@@ -18,6 +21,10 @@ from functions.relay import context as relay
 from functions.relay.handler import Relay
 from functions.relay.kinds import FOLLOWERS
 from functions.relay.wakes import open_subscriptions
+from headrace.features.fold import Folder
+from headrace.features.register import Registrations
+from headrace.features.values import GetRequest, lane
+from headrace.features.verbs import Features
 from headrace.log.requests import JSON
 from headrace.queues.values import ClaimRequest, SettleRequest
 from headrace.queues.verbs import Queues
@@ -35,6 +42,7 @@ from headrace.wal.entry import entry_item
 from headrace.watch.values import FEW, Options, Start
 from headrace.watch.verbs import Watches
 from tests.cost.deployment import Deployment, deployed
+from tests.unit.features.world import event, table
 
 RECORD_BYTES = 500
 Spent = dict[str, float]
@@ -91,6 +99,7 @@ def operations(write: Write) -> dict[str, Spent]:
             **_watches(here, topics, following, write),
             **_sockets(here, topics, following, write),
             **_subscriptions(here, following, write),
+            **_features(here, following),
         }
 
 
@@ -219,3 +228,49 @@ def _pulled(here: Deployment, subscriptions: Subscriptions, stream: str) -> dict
     ack = Ack(claimed.wake_id, claimed.subscription.generation, ((stream, found.tail_offset),), done=True)
     acking = here.meters.of(lambda: subscriptions.ack("pull", "pull-wake", claimed.token, ack))
     return {"wake claimed": claiming, "wake acknowledged": acking}
+
+
+def _features(here: Deployment, following: Following) -> dict[str, Spent]:
+    of, features, space = here.meters.of, Features(here.stores), "cost"
+    fields = {"user": "str", "id": "str", "text": "str"}
+
+    def data(number: int) -> dict[str, str]:
+        known = {"user": f"u{number}", "id": f"{number}", "text": ""}
+        return {**known, "text": "x" * (RECORD_BYTES - len(orjson.dumps(known)))}
+
+    def push(first: int, count: int = 1, name: str = "Tx") -> None:
+        features.push(space, name, [data(number) for number in range(first, first + count)])
+
+    def fold() -> None:  # in a process that knows the lane, and no row
+        done = Folder(registrations).fold(lane(space, "Tx", 0), here.clock.monotonic() + 60)
+        assert done.is_done
+
+    def read(first: int, count: int = 1, *, stale: bool = False) -> None:
+        asked = [GetRequest("U", f"u{number}") for number in range(first, first + count)]
+        assert all(row == {"c": 1} for row in features.get(space, asked, stale=stale).rows)
+
+    nodes = [event(fields=fields), table(c="count"), event("Once", fields=fields, dedupe_key="id")]
+    found = {"registration of two events and a table": of(lambda: features.register(space, {"nodes": nodes}))}
+    found["registration that changes nothing"] = of(lambda: features.register(space, {"nodes": nodes}))
+    registrations = Registrations(here.stores)
+    push(0)
+    push(0, name="Once")
+    found["event pushed"] = of(lambda: push(0))
+    found["event pushed with a dedupe value"] = of(lambda: push(1, name="Once"))
+    log_id = features.head(f"{space}/Tx").log_id
+    following.hear(log_id)
+    found["event heard by the relay"] = following.hear(log_id)
+    fold()
+    push(0)
+    found["fold of 1 row"] = of(fold)
+    push(0, 11)
+    fold()  # now there are 11 rows
+    push(0, 11)
+    found["fold of 11 rows"] = of(fold)
+    push(11, 10)
+    fold()
+    read(11)
+    found["row read"] = of(lambda: read(11))
+    found["row read, stale"] = of(lambda: read(11, stale=True))
+    found["10 rows read"] = of(lambda: read(11, 10))
+    return found

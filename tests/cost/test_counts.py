@@ -77,12 +77,24 @@ def test_sealing_and_trimming_read_each_entry_once() -> None:
 
 
 def test_the_operations_take_the_calls_that_are_promised() -> None:
-    """One write for an append, claim or ack, a transaction for an append with a key, none for a claim of nothing."""
+    """One write for an append, push, claim or ack, a transaction for an append with a key, none for a claim of nothing."""
     spent = counts.counted().operations
-    for name in ("append to a topic", "enqueue", "claim", "ack"):
+    for name in ("append to a topic", "enqueue", "claim", "ack", "event pushed"):
         assert spent[name] == {"PutItem": 1, "write_units": 1}, name
-    assert set(spent["append with an idempotency key"]) == {"TransactWriteItems", "write_units"}
-    for name in ("claim that finds nothing", "diff at the tail", "watch looks at its bell", "socket command"):
+    for name in ("append with an idempotency key", "event pushed with a dedupe value"):
+        assert spent[name] == {"TransactWriteItems": 1, "write_units": 6}, name
+    one, eleven = spent["fold of 1 row"], spent["fold of 11 rows"]
+    assert [eleven[name] - one[name] for name in ("PutItem", "write_units")] == [10, 10]
+    assert (one["PutItem"], one["write_units"]) == (2, 2), "the row and the mark"
+    assert {name: spent["row read"][name] for name in ("GetItem", "Query")} == {"GetItem": 1, "Query": 1}
+    assert spent["row read, stale"]["read_units"] == 0.5
+    for name in (
+        "claim that finds nothing",
+        "diff at the tail",
+        "watch looks at its bell",
+        "socket command",
+        "row read",
+    ):
         assert "write_units" not in spent[name], name
     for name in ("append copied by a router", "message pushed to a socket", "bell rung for an append"):
         assert spent[name]["write_units"] == 1, name
