@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from cli.options import json_option
 from cli.tables import counted
 from cli.terminal import say
+from headrace.errors import HeadraceError
 from operators.stores import EXIT_CODES, Steps, logs_of, print_json, state_file_option, store_errors, threads
 
 if TYPE_CHECKING:
     from headrace.log.stores import Stores
-    from headrace.recovery.report import VerifyReport
+    from headrace.recovery.report import Finding, VerifyReport
 
 EPILOG = f"""\b
 What it walks, for each log:
@@ -32,6 +34,7 @@ is written to meanwhile, an object that is just being published can show as an o
 Examples:
   headrace verify
   headrace verify orders payments/eu
+  headrace verify default/Txn --rows 100        # the lanes of an event, and one row in 100 of its tables
   headrace verify --json | jq '.findings[]'
   headrace verify --state-file dev.json         # of `headrace dev --state-file dev.json`
 
@@ -40,9 +43,16 @@ Examples:
 
 @click.command(epilog=EPILOG)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--rows",
+    "share",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Also compute one in N rows of feature tables from the events again; 1: every row.",
+)
 @json_option
 @state_file_option
-def command(stores: Stores, names: tuple[str, ...], as_json: bool) -> None:
+def command(stores: Stores, names: tuple[str, ...], share: int | None, as_json: bool) -> None:
     """Check that everything stored is intact and consistent: all logs of each NAME, or every log.
 
     It reads every published byte, so it takes as long as a download. The command talks to AWS itself, not to a
@@ -50,10 +60,19 @@ def command(stores: Stores, names: tuple[str, ...], as_json: bool) -> None:
     """
     with store_errors("verify"), Steps() as steps:
         report = _verify(stores, names, steps)
+        if share is not None:
+            rows, findings = _audit(stores, names, share, steps)
+            report = msgspec.structs.replace(report, findings=(*report.findings, *findings))
     if as_json:
-        print_json(report)
+        print_json(report if share is None else {**msgspec.to_builtins(report), "rows": rows})
     else:
         _print(report)
+        if share is not None:
+            say(
+                f"{counted(rows.compared, 'row')} of feature tables compared, {rows.changed_meanwhile:,} changed meanwhile"
+            )
+            for line in rows.not_compared:
+                say(f"not compared: {line}")
     if not report.clean:
         click.get_current_context().exit(1)
 
@@ -71,6 +90,43 @@ def _verify(stores: Stores, names: tuple[str, ...], steps: Steps) -> VerifyRepor
         tuple(log for report in reports for log in report.logs),
         tuple(finding for report in reports for finding in report.findings),
     )
+
+
+class Rows(msgspec.Struct):
+    """How many rows of feature tables were compared with the events of their lanes; how many were not, since events came
+    meanwhile; and which tables were not, with the reason.
+    """
+
+    compared: int = 0
+    changed_meanwhile: int = 0
+    not_compared: list[str] = []
+
+
+def _audit(stores: Stores, names: tuple[str, ...], share: int, steps: Steps) -> tuple[Rows, list[Finding]]:
+    """Audits the lanes with these names, or all. Returns what was compared, and a finding for each row that is wrong."""
+    from headrace.features.audit import audit
+    from headrace.features.register import Registrations
+    from headrace.features.restore import living_rows
+    from headrace.features.values import registry_name
+    from headrace.recovery.report import Finding
+
+    log, registry = Registrations(stores), registry_name("")
+    events = [row for row in living_rows(stores) if not row.name.endswith(registry)]
+    lanes = [one for row in events if not names or row.name in names for one in row.logs]
+    rows, findings = Rows(), list[Finding]()
+    for number, lane in enumerate(lanes):
+        steps("rows of feature tables", number, len(lanes))
+        config = lane.config
+        try:
+            found = audit(log, (config.name, config.role) if config.role else config.name, share)
+        except HeadraceError as exc:  # of a damaged log the report says more
+            rows.not_compared.append(f"{config.title}: {exc}")
+            continue
+        rows.compared += found.rows
+        rows.changed_meanwhile += found.moved
+        rows.not_compared += [f"{config.title}: {table}: {reason}" for table, reason in found.left_out]
+        findings += [Finding("row.differs", "error", lane.log_id, " ".join(row)) for row in found.wrong]
+    return rows, findings
 
 
 def _print(report: VerifyReport) -> None:

@@ -31,7 +31,7 @@ def _run(stores: Stores, log: Registrations, repair: bool) -> Iterator[str]:
     namespaces: set[str] = set()
     recovered: set[str] = set()  # of which the registry is an older one, and lanes may have later pipelines
     lanes: dict[str, list[int]] = {}
-    for row in _rows(stores):
+    for row in living_rows(stores):
         for one in row.logs:
             newest = stores.wal.newest(one.log_id)
             if newest is None or newest.state.ended:
@@ -84,7 +84,7 @@ def _without_rows(log: Registrations, namespace: str) -> Iterator[str]:
                 break
 
 
-def _rows(stores: Stores) -> Iterator[Row]:
+def living_rows(stores: Stores) -> Iterator[Row]:
     """Yields the rows of lanes and registries that are not damaged: others are reported for their logs."""
     after = ""
     while True:

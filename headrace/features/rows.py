@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import xxhash
 import zstandard
 
@@ -51,7 +52,10 @@ def decode_row(features: FeatureSet, data: bytes) -> State:
             data = decompressor.decompress(data, max_output_size=2 * MAX_ROW_BYTES, allow_extra_data=False)
         except zstandard.ZstdError as exc:
             raise Damaged(f"row of a feature table does not decompress: bytes={len(data)}") from exc
-    return features.decode(data)
+    try:
+        return features.decode(data)
+    except (msgspec.DecodeError, ValueError, TypeError, LookupError) as exc:
+        raise Damaged(f"row of a feature table does not parse: {exc}") from exc
 
 
 def read_row(table: Table, state: State | None, now_ms: int, names: Sequence[str] | None = None) -> dict[str, Any]:

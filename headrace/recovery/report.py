@@ -38,7 +38,7 @@ Kind = Literal[
     "page.damaged",
     "payload.missing",
     "payload.damaged",
-    "row.differs",  # a row that a surface derives from the states of its logs
+    "row.differs",  # a row that a surface derives: from the states of its logs or, in a feature table, from records
     "segment.missing",
     "segment.damaged",
     "tombstone.damaged",

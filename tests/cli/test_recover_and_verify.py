@@ -10,8 +10,11 @@ from click.testing import CliRunner, Result
 
 from cli.main import main
 from headrace.errors import StoreTimeout
+from headrace.features.values import lane
 from operators import stores as cloud
+from tests.support import index_runs
 from tests.support.faults import Faulty
+from tests.unit.features.world import NS, World, event, table, tx
 from tests.unit.recovery.world import Ruins
 
 
@@ -99,3 +102,28 @@ def test_help_teaches() -> None:
     for command in ("recover", "verify"):
         text = run(command, "--help").stdout
         assert "Examples:" in text and "Exit codes:" in text
+
+
+def test_lanes_are_verified_as_any_log_and_rows_by_their_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = World(event(lanes=2, lane_key="user"), table())
+    monkeypatch.setattr(cloud, "open_stores", lambda state_file: tables.stores)
+    for user in "abcdefgh":
+        tables.push(tx(user))
+    for number in range(2):
+        tables.fold(number=number)
+        index_runs.sealed(tables.stores, tables.api, lane(NS, "Tx", number))
+    assert "2 logs: 2 segments, 8 records" in run("verify", "default/Tx").stdout
+    whole = run("verify", "--rows", "1")
+    assert whole.exit_code == 0, whole.stdout
+    assert "3 logs: " in whole.stdout, "the registry is one"
+    assert "8 rows of feature tables compared, 0 changed meanwhile" in whole.stdout
+    assert json.loads(run("verify", "default/Tx", "--rows", "1", "--json").stdout)["rows"] == {
+        "compared": 8,
+        "changed_meanwhile": 0,
+        "not_compared": [],
+    }
+    del tables.rows.kept[next(key for key in tables.rows.kept if key.entity == "a")]
+    shown = run("verify", "--rows", "1")
+    assert shown.exit_code == 1
+    assert next(line.split() for line in shown.stdout.splitlines() if "row.differs" in line)[-2:] == ["U", "a"]
+    assert "1 error" in shown.stdout

@@ -42,8 +42,9 @@ def test_a_row_is_the_same_after_a_round_trip_whatever_its_size() -> None:
         assert features.encode(decode_row(features, data)) == features.encode(state)
         assert encode_row(features, decode_row(features, data)) == data
     assert len(data) < len(features.encode(state))
-    with pytest.raises(Damaged):
-        decode_row(features, data[:-5])
+    for damaged in (data[:-5], b"damaged", b"\x94\x01"):
+        with pytest.raises(Damaged):
+            decode_row(features, damaged)
 
 
 def test_an_idle_row_counts_as_absent_only_if_no_feature_remembers_it() -> None:
