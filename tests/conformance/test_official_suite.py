@@ -17,27 +17,14 @@ import pytest
 from tests.conformance.official_suite import EXPECTED_CASES, HURRIED, Case, SuiteReport, repeat_undecided, run_suite
 
 EXTERNAL_URL = os.environ.get("HEADRACE_CONFORMANCE_URL")
-HARDEST = "the streaming door, on instances that forget everything"
+SEALING = ("--seal-records", "20", "--seal-age", "1s")
+EACH_PUSH = "three processes that seal all the time"
 CONFIGURATIONS = {
     "one process": (),
-    "three processes that seal all the time": (
-        "--api-processes",
-        "3",
-        "--seal-records",
-        "20",
-        "--seal-age",
-        "1s",
-    ),
-    "a process that forgets everything": ("--cold",),
-    HARDEST: (
-        "--function-url",
-        "--api-processes",
-        "6",
-        "--cold",
-        "--seal-records",
-        "20",
-        "--seal-age",
-        "1s",
+    EACH_PUSH: ("--api-processes", "3", *SEALING),
+    "the streaming door, on instances that forget everything": (
+        *("--function-url", "--api-processes", "6", "--cold"),
+        *SEALING,
     ),
 }
 
@@ -46,7 +33,7 @@ def configurations() -> list[Any]:
     """Returns the parameters of the test."""
     if EXTERNAL_URL:
         return ["a given server"]
-    return [pytest.param(name, marks=() if name == HARDEST else pytest.mark.full) for name in CONFIGURATIONS]
+    return [pytest.param(name, marks=() if name == EACH_PUSH else pytest.mark.full) for name in CONFIGURATIONS]
 
 
 @pytest.fixture(params=configurations())

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -156,20 +157,39 @@ def observed(
 
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
-    """Does everything that Headrace does, once."""
+    """Does everything that Headrace does, once; most of it waits, so all of it at the same time."""
     found = Evidence()
-    records = tmp_path_factory.mktemp("calls")
-    whole_life = ("--seal-age", "1s", "--index-age", "1s", "--index-segments", "1", "--compact-fanout", "2")
-    whole_life += ("--state-age", "500ms", "--trim-age", "6s", "--sweep-every", "4s")
-    with observed(found, records / "life.jsonl", *whole_life, environment=SHORT_AGES, runs_jobs=True) as server:
+    folder = tmp_path_factory.mktemp("calls")
+    with ThreadPoolExecutor() as pool:
+        for part in [
+            pool.submit(one, found, folder / f"{one.__name__}.jsonl") for one in (whole_life, topics, what_is_rare)
+        ]:
+            part.result()
+    return found
+
+
+def whole_life(found: Evidence, record: Path) -> None:
+    """Everything from the first append to the end of a log, with all that follows it, in seconds."""
+    ages = ("--seal-age", "1s", "--index-age", "1s", "--index-segments", "1", "--compact-fanout", "2")
+    ages += ("--state-age", "500ms", "--trim-age", "6s", "--sweep-every", "4s")
+    with (
+        observed(found, record, *ages, environment=SHORT_AGES, runs_jobs=True) as server,
+        ThreadPoolExecutor() as pool,
+    ):
         leave_topic(server)
         leave_slot(server)
-        live_with_followers(server)
-        live_with_features(server)
-        live(server)
-    # Nothing is trimmed here: what was sealed is also in the write-ahead log, where the indexer reads it first.
-    with observed(found, records / "topics.jsonl", "--seal-age", "1s", environment=SPILLING) as server:
+        for part in [pool.submit(one, server) for one in (live_with_followers, live_with_features, live)]:
+            part.result()
+
+
+def topics(found: Evidence, record: Path) -> None:
+    """Nothing is trimmed here: what was sealed is also in the write-ahead log, where the indexer reads it first."""
+    with observed(found, record, "--seal-age", "1s", environment=SPILLING) as server:
         live_in_topics(server)
+
+
+def what_is_rare(found: Evidence, record: Path) -> None:
+    """What happens only with keys from secrets, and with so few connections."""
     keys_secret, signing_secret = (
         f"arn:aws:secretsmanager:us-east-1:123456789012:secret:{secret_name(start)}"
         for start in ("AdminKey", "SigningKey")
@@ -180,9 +200,8 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
         "HEADRACE_SIGNING_KEYS_SECRET": signing_secret,
         "HEADRACE_MAX_SSE_CONNECTIONS": "1",
     }
-    with observed(found, records / "rare.jsonl", "--sweep-every", "1h", environment=environment) as server:
+    with observed(found, record, "--sweep-every", "1h", environment=environment) as server:
         meet_what_is_rare(server)
-    return found
 
 
 def live(server: DevServer) -> None:
