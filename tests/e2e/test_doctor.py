@@ -21,6 +21,7 @@ from tests.support.clocks import ManualClock
 from tests.support.command_line import headrace
 from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
+from tests.unit.features import world
 
 KEYS = {"HEADRACE_API_KEYS": "right:read+write+admin", **NO_METRICS}
 JSON = {"content-type": "application/json", "authorization": "Bearer right"}
@@ -68,12 +69,18 @@ def test_faults_are_found_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
             router = {"source": "jobs", "dest": "copies"}
             for path, body in (("topics/jobs", {"type": "queue"}), ("routers/copying", router)):
                 assert http.put(f"{server.url}/v0/{path}", json=body).status_code == 201
+            for path, body in (("register", {"nodes": [world.event(), world.table()]}), ("push/Tx", world.tx())):
+                assert http.post(f"{server.url}/{path}", json=body).status_code == 200
         wait_until_sealed(pipeline, "orders")
 
         code, checks = doctor(*state, "--key", "right")
         assert (code, findings(checks)) == (0, {})
         assert checks["key"]["found"] == "accepted, with the scope `admin` for every name"
-        assert "4 logs looked at" in checks["sealing"]["found"], "orders, copies, jobs and the leases of its jobs"
+        assert "6 logs looked at" in checks["sealing"]["found"], (
+            "orders, copies, jobs, its leases, a lane and its registry"
+        )
+        assert "1 lane looked at" in checks["folding"]["found"]
+        assert "1 namespace looked at" in checks["registrations"]["found"]
         assert "1 router looked at" in checks["routers"]["found"]
         assert "1 queue looked at" in checks["job queues"]["found"]
         code, by_stack = doctor(

@@ -17,13 +17,13 @@ from headrace.features.define import search_of
 from headrace.features.pipeline.nodes import EventNode
 from headrace.features.pipeline.text import show
 from headrace.features.values import lane
-from headrace.query.language.search_request import in_order
+from headrace.query.language.search_request import in_order, timeout_ms
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.search import Hit, SearchAnswer
 
 _REQUEST_MS = 5_000  # as one search of a stream
-_LANES = Threads(16, "search")
+_LANES = Threads(4, "search")  # each holds what it scans
 
 
 async def search(call: Call) -> Response:
@@ -50,20 +50,21 @@ def _search(call: Call, name: str, body: dict[str, Any]) -> dict[str, Any]:
     if not event.search:
         raise InvalidRequest(f"event '{name}' is not searched: register it with \"search\": true")
     places = _places(event, body)
-    if event.lanes > 1 and not body.get("sort"):
-        body = {
-            **body,
-            "sort": [f"{search_of(event).primary_timestamp_field}:desc"],
-        }  # offsets of lanes tell no order
+    if event.lanes > 1 and not body.get("sort"):  # offsets of different lanes tell no order
+        body = {**body, "sort": [f"{search_of(event).primary_timestamp_field}:desc"]}
     engine = call.context.lane_engine()  # the first call imports what follows
     from headrace.query.engine.search import search as search_one
 
+    timeout, began = timeout_ms(body.get("timeout_ms")), call.context.clock.monotonic()
+
     def search_lane(number: int) -> SearchAnswer:
-        return search_one(engine, lane(call.namespace, name, number), {**body, "search_after": places[number]})
+        left = max(0, timeout - call.context.ms_since(began))  # a lane that is late says what it left out
+        asked = {**body, "search_after": places[number], "timeout_ms": left}
+        return search_one(engine, lane(call.namespace, name, number), asked)
 
     with call.context.query(), within_deadline(_REQUEST_MS):
         answers = _LANES.map(search_lane, range(event.lanes))
-    return _merge(answers, places)
+    return {"timeout_ms": timeout, **_merge(answers, places)}
 
 
 def _places(event: EventNode, body: dict[str, Any]) -> Sequence[Any]:
@@ -93,7 +94,6 @@ def _merge(answers: Sequence[SearchAnswer], places: Sequence[Any]) -> dict[str, 
     missing = "possible_missing_events_upper_bound"
     document = {
         "timed_out": any(answer.timed_out for answer in answers),
-        "timeout_ms": request.timeout_ms,
         "coverage": {
             "complete": all(one["complete"] for one in coverages),
             missing: sum(one[missing] for one in coverages),

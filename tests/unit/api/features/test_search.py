@@ -152,7 +152,8 @@ def test_what_can_not_be_searched_is_refused(lanes: int, asked: dict[str, Any]) 
 
 def test_a_search_whose_time_is_over_is_a_success_with_what_was_found() -> None:
     answer = search(serve(2), "has:user", timeout_ms=0)
-    assert (answer["timed_out"], answer["coverage"]["complete"]) == (True, False)
+    assert (answer["timed_out"], answer["timeout_ms"], answer["coverage"]["complete"]) == (True, 0, False)
+    assert search(serve(2), "has:user", timeout_ms=99_999)["timeout_ms"] == 3000
 
 
 def test_a_namespace_searches_its_own_events() -> None:
