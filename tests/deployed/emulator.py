@@ -9,7 +9,6 @@ is ended as a whole; if this process is killed, each ends because its standard i
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,6 +25,7 @@ from typing import Any
 from headrace.settings import child_environment
 from local.environment import aws_environment, client
 from local.supervisor import Supervisor
+from tests.support.uv import find_uv
 
 PROJECT = Path(__file__).parent / "ministack"
 READY_S = 60.0
@@ -90,19 +90,11 @@ def _install(python: str) -> str:
     environment = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(folder), "UV_PYTHON_DOWNLOADS": "never"}
     environment.pop("VIRTUAL_ENV", None)
     done = subprocess.run(
-        [_uv(), *command[1:]], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [find_uv(), *command[1:]], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     if done.returncode != 0:
         raise EmulatorFailed(f"uv sync failed in {PROJECT}:\n{done.stdout}{done.stderr}")
     return str(folder / "bin" / "python")
-
-
-def _uv() -> str:
-    """uv as `uv run` names it, else from the path."""
-    found = os.environ.get("UV") or shutil.which("uv")
-    if found is None:
-        raise EmulatorFailed("uv is needed: run this by `./run prove` or `uv run`")
-    return found
 
 
 def _environment(endpoint: str, emr_endpoint: str, scratch: Path) -> dict[str, str]:

@@ -22,6 +22,7 @@ import pytest
 from tests.docs.sessions import Command, commands, missing
 from tests.node import install_packages
 from tests.support.emulated_cloud import DevServer, dev_server
+from tests.support.uv import find_uv
 
 ROOT = Path(__file__).parents[2]
 FLIGHTS = ROOT / "tests" / "e2e"
@@ -45,8 +46,12 @@ NOT_RUN = {
 LONG = r"^uv run (?:--frozen )?python -m ((?:benchmarks|tests)\.\w+)(.*)$"
 DEV = r"^(?:\./run|headrace|uv run headrace) dev (.+)$"
 
-# These show offsets of streams that other pages make, too, and a stream that is made again has others.
-ALONE = {"streams.md"}
+# These show offsets of streams that other pages make, too, and a stream that is made again has others; or read more than
+# they could if the server forgot everything after each request.
+ALONE = {"streams.md", "features-walkthrough.md"}
+
+# These take minutes: they run with `--full`.
+FULL = {"features-walkthrough.md"}
 
 # What a page takes for granted.
 BEFORE = {
@@ -127,7 +132,11 @@ def shell(tmp_path: Path, page: Path, request: pytest.FixtureRequest) -> Iterato
             "curl",
             'command -p curl -sS "$@"; status=$?; echo; [ $status = 28 ] || exit $status',
         ),  # 28: --max-time is over
-        ("uv", f'[ "$1 $2" = "run python" ] || exit 64; shift 2; {here} exec {python} "$@"'),
+        (
+            "uv",  # scripts name their packages themselves, and have an environment of their own
+            f'[ "$1 $2" = "run --script" ] && exec {shlex.quote(find_uv())} "$@"; '
+            f'[ "$1 $2" = "run python" ] || exit 64; shift 2; {here} exec {python} "$@"',
+        ),
     ):
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")
         (tmp_path / "bin" / name).chmod(0o755)
@@ -160,7 +169,16 @@ def _reason(command: Command) -> str | None:
     return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, command.text)), None)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page.read_text())], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page, id=page.name, marks=[pytest.mark.full, pytest.mark.timeout(1200)] if page.name in FULL else []
+        )
+        for page in PAGES
+        if commands(page.read_text())
+    ],
+)
 def test_every_command_of_a_page_runs_and_prints_what_the_page_says(page: Path, shell: Shell) -> None:
     started = 0
     beside = ""  # what runs while the next command does
