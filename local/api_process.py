@@ -20,8 +20,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from local.connections import MAX_MESSAGE_BYTES
+from local.lifeline import exit_with_parent
 from local.socket_door import SocketDoor
-from local.supervisor import exit_with_parent
 
 DRAIN_SECONDS = 1
 # Longer than any pause of a client or of the proxy, so that this side never closes under a request.

@@ -30,9 +30,9 @@ from local.deployment import Deployment, Function, StreamTrigger
 from local.environment import client
 from local.lambda_api import LambdaApi
 from local.lambda_runtime import FunctionRuntime, Invoker, Sandbox
+from local.lifeline import exit_with_parent
 from local.pumps import EventPump, QueuePump, SchedulePump, events_at
 from local.stream_pump import Checkpoint, StreamPump
-from local.supervisor import exit_with_parent
 
 log = logging.getLogger("headrace.dispatcher")
 

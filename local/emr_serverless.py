@@ -22,8 +22,8 @@ from local import access
 from local.access import AccessDoor
 from local.access_calls import job_calls
 from local.emr_runs import JobRuns, Refused, Worker
+from local.lifeline import exit_with_parent
 from local.spark_worker import SparkWorker
-from local.supervisor import exit_with_parent
 
 log = logging.getLogger("headrace.emr")
 EVENTS_PATH = "/_emulator/events"

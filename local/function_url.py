@@ -29,8 +29,8 @@ from uuid import uuid4
 import uvicorn
 
 from local.api_process import EnvelopeProtocol
+from local.lifeline import exit_with_parent
 from local.runtime_api import Broken, Call, RuntimeApi
-from local.supervisor import exit_with_parent
 
 log = logging.getLogger("headrace.function_url")
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -30,8 +30,8 @@ from botocore.exceptions import ClientError
 from local import access, connections, moto_hardening
 from local.access import AccessDoor
 from local.access_calls import Call, call_of_absence, json_calls, object_calls
+from local.lifeline import exit_with_parent
 from local.moto_streams import unserved_wait
-from local.supervisor import exit_with_parent
 
 LOOK_AGAIN_SECONDS = 0.05
 DRAIN_SECONDS = 1

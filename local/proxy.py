@@ -23,7 +23,7 @@ from collections import deque
 
 from local import http1
 from local.http1 import BadMessage, Head, Length
-from local.supervisor import exit_with_parent
+from local.lifeline import exit_with_parent
 
 HEAD_BYTES = 256 * 1024
 PIECE_BYTES = 64 * 1024

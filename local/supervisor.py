@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -181,18 +180,3 @@ def log(name: str, line: str) -> None:
 
 def _exit(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-
-def exit_with_parent() -> None:
-    """Starts a thread that ends this process at once when its standard input reaches its end, because the parent, which
-    holds the other end, has ended.
-
-    It works on every system, and also if the parent is killed without a chance to clean up.
-    """
-
-    def watch() -> None:
-        while os.read(sys.stdin.fileno(), 4096):
-            pass
-        os._exit(0)
-
-    threading.Thread(target=watch, name="lifeline", daemon=True).start()

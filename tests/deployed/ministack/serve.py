@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))
 from ministack.app import main
 from ministack.core.lambda_runtime import Worker
 
-from local.supervisor import exit_with_parent
+from local.lifeline import exit_with_parent
 
 # After each invocation it waits this long (seconds) for the first line of log, for the lines to end, and in all. It comes
 # with 50 ms for the first, which a client of a function that logs nothing would wait for; lines that come later are
