@@ -49,6 +49,7 @@ class Dashboard(Construct):
             _writes(own),
             _queries(own),
             _jobs(own),
+            _tables(own),
             _sealing(own, functions["sealer"]),
             _indexing(own),
             _relaying(own, functions["relay"]),
@@ -114,6 +115,22 @@ def _jobs(own: Own) -> list[cloudwatch.IWidget]:
         _graph("Queues: age of the oldest undelivered job, ms", own("api", "JobWaitMs", "Maximum", "oldest")),
         _graph("Queues: jobs", *(own("api", name) for name in names)),
         _graph("Queues: share delivered before", _ratio(own, "api", "JobsRedelivered", "JobsClaimed")),
+    ]
+
+
+def _tables(own: Own) -> list[cloudwatch.IWidget]:
+    return [
+        _graph(
+            "Feature tables: requests", *(own("api", name) for name in ("Pushes", "FeatureReads", "Registrations"))
+        ),
+        _graph(
+            "Feature tables: latency, ms",
+            own("api", "PushMs", "p50", "push p50"),
+            own("api", "PushMs", "p99", "push p99"),
+            own("api", "FeatureReadMs", "p50", "read p50"),
+            own("api", "FeatureReadMs", "p99", "read p99"),
+        ),
+        _graph("Feature tables: age of back-fills, ms", own("relay", "BackfillAgeMs", "Maximum", "oldest")),
     ]
 
 

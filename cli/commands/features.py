@@ -25,7 +25,7 @@ COMMANDS = {
         "cli.commands.features_export:training_set", "Add features to labels, as of the time of each."
     ),
     "snapshot": Lazy("cli.commands.features_export:snapshot", "Write the rows of a table as Parquet."),
-    "job": Lazy("cli.commands.features_export:job", "Show what became of a training set or a snapshot."),
+    "job": Lazy("cli.commands.features_export:job", "Show what became of a training set, a snapshot or a back-fill."),
 }
 
 
