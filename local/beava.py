@@ -88,12 +88,13 @@ class Frames:
             return _frame(ERROR, JSON, _error("unknown_op", f"operation {number:#06x} with content type {kind}"))
         try:
             given = orjson.loads(body) if kind == JSON else msgspec.msgpack.decode(body)
-        except (orjson.JSONDecodeError, msgspec.DecodeError) as exc:
+            if operation.path == "/push" and isinstance(given, dict) and "body" in given:
+                given = {**given, "data": given["body"]}
+            content = orjson.dumps(given)
+        except (ValueError, TypeError, msgspec.DecodeError, RecursionError) as exc:
             return _frame(ERROR, JSON, _error("invalid_json_body", str(exc)))
-        if operation.path == "/push" and isinstance(given, dict) and "body" in given:
-            given = {**given, "data": given["body"]}
         headers = {"Content-Type": "application/json"}
-        answer = await self._http.post(operation.path, content=orjson.dumps(given), headers=headers)
+        answer = await self._http.post(operation.path, content=content, headers=headers)
         data = answer.content if kind == JSON else msgspec.msgpack.encode(orjson.loads(answer.content))
         return _frame(operation.answer if answer.is_success else ERROR, kind, data)
 

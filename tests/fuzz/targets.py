@@ -30,6 +30,7 @@ from headrace.streams.values import check_name
 from headrace.wal.state import REFERENCE_ZERO, START, decode_cursor, encode_cursor
 from tests.fuzz.clients import answers, elements, events
 from tests.fuzz.documents import definition, json_document, json_pointer, lens_document, profile, schema_update
+from tests.fuzz.features import beava_frames, entity_keys, expressions
 from tests.fuzz.grammar import json_text
 from tests.fuzz.indexes import index_descriptor, index_manifest, index_part
 from tests.fuzz.questions import filters, search, touches
@@ -241,4 +242,7 @@ TARGETS: dict[str, Target] = {  # the slowest first: begun last, one would run a
     "topic_body": topic_bodies,
     "socket_command": socket_commands,
     "lease_event": lease_events,
+    "expression": expressions,
+    "entity_key": entity_keys,
+    "beava_frame": beava_frames,
 }

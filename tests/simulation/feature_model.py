@@ -8,22 +8,25 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import orjson
 
-from headrace.features.documents import Answers, read_lane
+from headrace.features.documents import Answers, generation_of, read_lane
 from headrace.features.errors import TableNotFound
 from headrace.features.register import Registrations
 from headrace.features.rows import lane_for
 from headrace.features.values import Ack, GetRequest, lane_of, lane_state_of
 from headrace.features.values import lane as which_of
 from headrace.log.join import read_payload
+from headrace.log.requests import Head
 from headrace.log.stores import Stores
+from headrace.tables.features import TABLE, MemoryFeatures
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Entry, LogConfig
 from tests.simulation.relay_world import Simulation
-from tests.unit.features.oracle import Event, Shape, is_same, row, shape_of
+from tests.unit.features.oracle import Event, Shape, barriers, is_same, row, shape_of
 
 ROW = "an answer is that of the prefix that it names"
 NEWEST = "a prefix has all that was there when the read began"
@@ -35,7 +38,11 @@ REPEAT = "a repeat was written before"
 SHAPE = "an event fits the pipeline at its offset"
 RISES = "pipelines only rise"
 FORCE = "a registration is in force when it is answered"
+WHOLLY = "a back-fill is read when all lanes have it"
+KEPT = "a back-fill takes no event from its table"
+STAYS = "no event goes while a back-fill reads it"
 NS = "default"
+WINDOWED = ("W",)  # tables whose windows are shorter than events are kept
 Lane = tuple[str, int]
 
 
@@ -121,12 +128,42 @@ class Model:
         registered = lane_state_of(entry.state).registered
         if entry.kind in ("create", "define"):
             note(RISES, not found.versions or registered > found.versions[-1], registered, found.versions)
-            document = self._definition(entry)
-            found.shapes.append(shape_of(found.end, document))
+            found.shapes.append(shape_of(found.end, self._definition(entry), entry.state.floor))
             found.shaped.append(call)
+            self._switched(found)
             found.versions.append(registered)
+        elif entry.kind == "retain":
+            building = {name: node.building for name, node in found.shapes[-1].tables.items() if node.building}
+            note(STAYS, not building, entry.state.floor, building)
         elif entry.count:
             self._added(found, entry, call)
+
+    def _switched(self, log: Log) -> None:
+        """Judges the end of back-fills: the newest shape reads what the one before built."""
+        note, after = self._simulation.note, log.shapes[-1]
+        before = log.shapes[-2].tables if len(log.shapes) > 1 else {}
+        for name, node in after.tables.items():
+            old = before.get(name)
+            if old is None or old.building != node.generation:
+                continue
+            without = [
+                one.log_id for logs in self.lanes.values() if not self._has(one := logs[-1], name, node.generation)
+            ]
+            note(WHOLLY, not without, name, node.generation, without)
+            if name not in WINDOWED:
+                begin, floor = _begin(log.shapes[:-1], name), _begin(log.shapes, name)
+                lost = [event.offset for event in log.events if begin <= event.offset < floor]
+                note(KEPT, not lost, name, begin, floor, lost)
+
+    def _has(self, log: Log, table: str, generation: str) -> bool:
+        """Returns whether a generation is folded with the others in a lane, if the lane lives."""
+        rows: Any = self._stores.tables[TABLE]
+        kept: MemoryFeatures = rows
+        mark = kept.mark(log.log_id)
+        if log.ended is not None or mark is None:
+            return log.ended is not None
+        head = Head(log.log_id, log.config, self._stores.wal.newest(log.log_id).state, None)
+        return generation_of(table, generation, head) in mark.generations
 
     def _definition(self, entry: Entry) -> Any:
         definition = self._registrations._context.definition(entry.log_id, entry.state)
@@ -158,7 +195,8 @@ class Model:
             at = page.next
         spans = registrations.pipelines_of(head, log.floor)
         log.shapes = [
-            shape_of(since, one.document) for since, one in zip(spans._sinces, spans._pipelines, strict=True)
+            shape_of(since, one.document, log.floor)
+            for since, one in zip(spans._sinces, spans._pipelines, strict=True)
         ]
         log.calls, log.shaped = [0] * len(log.events), [0] * len(log.shapes)
         log.versions = [lane_state_of(head.state).registered]
@@ -215,8 +253,12 @@ class Model:
                 logs = self._alive_since(lane, call)
                 note(NEWEST, any(log.end_at(call) <= end <= log.end for log in logs), request, lane, end, logs)
                 note(BACK, any(told.get(log.log_id, 0) <= end for log in logs), request, lane, end, told)
-                wanted = [one for log in logs for one in self._rows(log, request, end, now_ms, call)]
-                holds = any(one is not None and is_same(found, _chosen(one, request)) for one in wanted)
+                wanted, holds = list[Any](), False
+                for one in chain.from_iterable(self._rows(log, request, end, now_ms, call) for log in reversed(logs)):
+                    wanted.append(one)
+                    holds = one is not None and is_same(found, _chosen(one, request))
+                    if holds:
+                        break
                 note(ROW, holds, request, answers.as_of, "is", found, "and should be", wanted)
                 for log in logs:
                     log.told = max(log.told, end if log.end_at(call) <= end <= log.end else 0)
@@ -242,10 +284,12 @@ class Model:
         may be in force, or not yet.
         """
         prefix = [event for event in log.events if event.offset < end]
-        for place, shape in enumerate(log.shapes, 1):
+        for place, shape in reversed(list(enumerate(log.shapes, 1))):
             is_last = place == len(log.shapes)
             if shape.since <= end and (is_last or (log.shapes[place].since >= end and log.shaped[place] >= call)):
-                yield row(log.shapes[:place], prefix, request.table, _key(request), now_ms, lane_of(log.config.role))
+                shapes, which = log.shapes[:place], lane_of(log.config.role)
+                for barrier in barriers(shapes, request.table) or [None]:
+                    yield row(shapes, prefix, request.table, _key(request), now_ms, which, barrier)
 
     def at_rest(self) -> None:
         """Judges what became of all pushes. Events that repeat others are left out of their batch."""
@@ -262,6 +306,14 @@ class Model:
                 is_repeat = all((log.main, one.get("once")) in self.effects for one in left)
                 together = at == [(log, offset + place) for place in range(len(at))]
                 require(WHOLE, is_repeat and (together or self.tries[first] > 1), events, at)
+
+
+def _begin(shapes: Sequence[Shape], table: str) -> int:
+    """Returns from which offset on a table has events, in the generation that the last shape reads."""
+    for barrier in barriers(shapes, table):
+        return barrier.floor
+    generation = shapes[-1].tables[table].generation
+    return next(shape.since for shape in shapes if shape.has(table, generation))
 
 
 def _key(request: GetRequest) -> list[Any]:

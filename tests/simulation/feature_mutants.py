@@ -11,13 +11,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from headrace.errors import HeadraceError, StoreError
-from headrace.features import define, documents, events, fold, register, tail, verbs
+from headrace.features import backfill, define, documents, events, fold, register, restore, tail, verbs
+from headrace.features.jobs import load_part
 from headrace.features.pipeline import keys
 from headrace.features.pipeline.tables import Table
-from headrace.features.values import lane_state_of
-from headrace.tables.features import MemoryFeatures, StateRow
+from headrace.features.values import lane_of, lane_state_of
+from headrace.objects import ObjectMissing
+from headrace.tables import marks
+from headrace.tables.features import Key, MemoryFeatures, StateRow
 from headrace.tables.items import Refusal
-from headrace.tables.marks import Mark
+from headrace.tables.marks import Build, Mark
 from headrace.tables.producers import PutKey
 from tests.simulation.mutant import Mutant, Patch
 
@@ -37,6 +40,20 @@ class _WithoutOffsets(dict[Any, Any]):
 
     def values(self) -> Any:
         return ()
+
+
+def _find_apart(self: Any, namespace: str, requests: Sequence[Any], rows: list[Any], *, stale: bool) -> Any:
+    """What this process does not know is looked for by itself."""
+    view, found, ends = self.known(namespace), dict[int, Any](), dict[Any, int]()
+    for is_known in (True, False):
+        places = [place for place, one in enumerate(requests) if view.has_table(one.table) == is_known]
+        own = [rows[place] for place in places]
+        some, more = _find(self, namespace, [requests[place] for place in places], own, stale=stale)
+        found |= {places[at]: one for at, one in some.items()}
+        ends |= more
+        for place, one in zip(places, own, strict=True):
+            rows[place] = one
+    return found, ends
 
 
 def _read_whatever_is_there(call: Any, calls: Sequence[Any]) -> list[Any]:
@@ -99,6 +116,10 @@ def _commit_before_the_rows(self: Any, mark: Mark) -> None:
         _write(self._folder, changed)
 
 
+def _stop_nothing(mark: Mark, *_: object) -> Mark:
+    return mark
+
+
 def _write_pruned(self: Any, changed: Sequence[Any]) -> None:
     """What is dead by the folder's clock is removed, and not what is dead when the newest event came."""
     found = []
@@ -115,6 +136,71 @@ def _prune(features: Any, state: Any, now_ms: int) -> None:
         del state.axes[place][:dead]
         for index in features._members[place] if dead else ():
             features._operators[index].prune(state.cells[index], dead, floor)
+
+
+# Back-fills.
+
+
+class _Overwriting:
+    """Rows that are written in place of whatever is there."""
+
+    def __init__(self, rows: Any) -> None:
+        self._rows = rows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rows, name)
+
+    def put(self, row: StateRow, _: StateRow | None) -> Any:
+        return self._rows.put(row, self._rows.get([row.key]).get(row.key))
+
+
+def _install_anyhow(self: Any, *given: Any) -> Any:
+    rows = self._folder.table
+    self._folder.table = _Overwriting(rows)
+    try:
+        return _install(self, *given)
+    finally:
+        self._folder.table = rows
+
+
+def _install_after_the_mark(self: Any, head: Any, build: Build, result: Any, until: float) -> Any:
+    number = lane_of(head.config.role)
+    parts = result.parts_of(number)
+    try:
+        rows = [row for part in parts for row in load_part(self._log.stores.objects, part)]
+    except ObjectMissing:
+        return _install(self, head, build, result, until)
+    noted = replace(build, installed=len(parts), folded=result.ends[number])
+    self._commit(marks.note_build(self.mark, noted))
+    for row in rows:
+        key = Key(head.log_id, build.generation, row.entity)
+        self._folder.table.put(StateRow(key, row.as_of, row.data, row.expires_at), None)
+    return noted
+
+
+def _install_up_to_the_others(self: Any, *given: Any) -> Build:
+    """What came since the barrier is taken for installed."""
+    build = _install(self, *given)
+    return replace(build, folded=self.mark.folded) if build.folded >= 0 else build
+
+
+def _note_as_read(mark: Mark, read: tuple[str, ...], built: tuple[str, ...], later_ms: int) -> Mark:
+    """A generation is folded with the others from the beginning."""
+    return _note(mark, (*read, *built), (), later_ms)
+
+
+def _end_in_one_lane(self: Any, namespace: str, table: str, building: Any, heads: Sequence[Any]) -> bool | None:
+    """A generation that one lane has is read in all."""
+    for head in heads:
+        mark = self._log.mark_of(head)
+        if mark is not None and documents.generation_of(table, building.generation, head) in mark.generations:
+            return True
+    found: bool | None = _ending(self, namespace, table, building, heads)
+    return found
+
+
+def _building_nothing(_: object) -> Any:
+    return SimpleNamespace(pipeline=SimpleNamespace(building={}))
 
 
 # Registrations, and pushes.
@@ -136,6 +222,7 @@ def _taken_for_ever(self: PutKey, tables: Any) -> Refusal | None:
 
 _merge, _entity_of, _finish = tail.Lanes._merge, Table.entity_of, register.Registrations.finish
 _load, _write, _commit = fold.Folder.load, fold.Folder.write, fold._Run._commit
+_find, _install, _ending, _note = verbs.Features._find, fold._Run._install, backfill.Backfills._ending, marks.note
 
 
 def _mutant(name: str, hazard: str, *patches: Patch) -> Mutant:
@@ -211,5 +298,70 @@ MUTANTS = (
         "dedupe values are taken for ever",
         "an event comes again after its window",
         (PutKey, "check", _taken_for_ever),
+    ),
+    _mutant(
+        "requests looked for apart",
+        "an answer has rows of two prefixes of a lane",
+        (verbs.Features, "_find", _find_apart),
+    ),
+    _mutant(
+        "a stop that is not noted",
+        "an event makes features fail",
+        (marks, "stop", _stop_nothing),
+    ),
+    _mutant(
+        "pushes that ask for no mark",
+        "acknowledgements outrun the folder",
+        (verbs.Features, "_check_folded", lambda *_: None),
+    ),
+    _mutant(
+        "lanes left as they are by a recovery",
+        "lanes and registry go back to different times",
+        (register.Registrations, "realign", lambda *_: None),
+    ),
+    _mutant(
+        "rows that are lost are not missed",
+        "rows that were back-filled are lost",
+        (restore, "_without_rows", lambda *_: ()),
+    ),
+    _mutant(
+        "installed over newer rows",
+        "a job's rows overwrite newer ones",
+        (fold._Run, "_install", _install_anyhow),
+    ),
+    _mutant(
+        "installed after the mark",
+        "a folder dies between the mark and a job's rows",
+        (fold._Run, "_install", _install_after_the_mark),
+    ),
+    _mutant(
+        "catch-up without a barrier",
+        "a back-fill is read before it has all events: those since the barrier",
+        (fold._Run, "_install", _install_up_to_the_others),
+    ),
+    _mutant(
+        "read before its job",
+        "a back-fill is read before it has all events: those before the barrier",
+        (marks, "note", _note_as_read),
+    ),
+    _mutant(
+        "read when one lane has it",
+        "a back-fill is read before it has all events: those of another lane",
+        (backfill.Backfills, "_ending", _end_in_one_lane),
+    ),
+    _mutant(
+        "floor that rises under a back-fill",
+        "events go that a back-fill reads",
+        (fold, "read_lane", _building_nothing),
+    ),
+    _mutant(
+        "back-fill below the floor",
+        "events went that a table has, and a back-fill can't read",
+        (backfill, "loses", lambda *_: False),
+    ),
+    _mutant(
+        "back-fill never given up",
+        "the job of a back-fill fails, or its rows are gone",
+        (backfill.Backfills, "_give_up", lambda *_: None),
     ),
 )

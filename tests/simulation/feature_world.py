@@ -4,42 +4,50 @@ that are lost, and deaths; their clocks differ, and jump.
 
     uv run python -m tests.simulation.relay --world features
 
-Each answer is compared with a naive computation over the prefix that it names. At rest rows are what is stored, useless
-ones go, and all is computed again from the bucket alone.
+Each answer is compared with a naive computation over the prefix that it names. `feature_rest` has what must be so at rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from functions.fold_queue import MemoryFoldQueue
+from functions.metrics import Meter, RelayMetric
 from functions.queue import MemoryQueue
+from functions.relay import context as relay
+from functions.relay.followers import Hint
+from functions.relay.lanes import DONE, RegistryFollower
 from functions.sealer.context import assemble
 from functions.sealer.purge import purge
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
-from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded
-from headrace.features import documents
+from headrace import jobs
+from headrace.errors import InvalidRequest, NotFound, Overloaded
+from headrace.features import documents, fold, tail, verbs
+from headrace.features.backfill import Backfills
+from headrace.features.define import follower
 from headrace.features.documents import Answers
+from headrace.features.errors import Behind
+from headrace.features.events import Entity, Event
 from headrace.features.fold import Folder
 from headrace.features.pipeline.compiled import Pipeline, PipelineDocument, compile_pipeline
 from headrace.features.register import Registrations
-from headrace.features.values import GetRequest
+from headrace.features.values import REGISTER, GetRequest, registry_name
 from headrace.features.values import lane as which_of
 from headrace.features.verbs import Features
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
-from headrace.recovery.recover import recover
-from headrace.recovery.verify import verify_all
+from headrace.objects import keys, packed
 from headrace.settings import Settings
 from headrace.tables.features import TABLE, MemoryFeatures
 from tests.simulation.feature_model import NS, Model, SurveyedWal
-from tests.simulation.relay_world import Broken, Died, Port, Simulation, Step
+from tests.simulation.relay_world import Died, Port, Simulation, Step
 from tests.support.clocks import ManualClock
+from tests.unit.features.backfilling import run_job, waiting_jobs
 from tests.unit.features.pipeline.documents import count, derived, event, table, total, where
 
 USERS = ("a", "b", "c")
@@ -51,10 +59,20 @@ FIELDS = {"id": "str", "user": "str", "n": "i64", "once": "str"}
 SETTINGS = Settings(state_age_ms=5_000, trim_age_ms=30_000)
 JUMPS = (0.001, 0.05, 0.4, 1.1, 3.0, 6.0, 12.0, 40.0, 400.0)
 WEIGHTS = (6, 6, 6, 6, 4, 3, 2, 1, 0.3)
-SUSPENDED = 0.04  # of the store calls: those before which a process is suspended
-RENEWED = 0.15  # of the runs: those that do little more than create a lane again
-TRIMMED = 0.15  # of the runs: those that do little more than trim a lane
-ROUNDS = 20  # passes after which a lane that is not folded never is
+# Of the store calls: those before which a process is suspended, and for how many calls of others; by stage.
+SUSPENDED = (0.04, 60)
+SUSPENDED_MORE = {"renewed": (0.12, 500), "backfilled": (0.12, 250)}
+STAGES = {  # by weight, what runs do
+    "everything": 48,
+    "renewed": 15,  # little more than to create a lane again
+    "backfilled": 15,  # little more than to back-fill tables
+    "trimmed": 15,  # little more than to trim a lane
+    "outrun": 7,  # to push more than is folded, with room for little of that
+}
+POISONED = 0.07  # of the runs: those in which features of a table fail at an event
+POISON = ("Big", 5)  # the table, and the event's offset
+UNFOLDED_BYTES, TAIL_BYTES = 600, 2_400
+FAILED = 0.1  # of the jobs, and of those that succeed: those of whose result a part gets lost
 
 
 class SkewedClock:
@@ -69,18 +87,31 @@ class SkewedClock:
         return self._true.now_ms() + self._skew_ms
 
 
+class PoisonedEntity(Entity):
+    """An entity whose features fail at an event, in folders."""
+
+    def fold(self, event: Event, lane: int) -> None:
+        """Folds an event of a lane."""
+        if (event.table.name, event.offset) == POISON:
+            raise OverflowError("poison")
+        super().fold(event, lane)
+
+
 class Process:
     """A process with a cold memory, whatever it is used for."""
 
     def __init__(self, stores: Stores) -> None:
         self.api = Features(stores, may_reset=True)
         self.folder = Folder(Registrations(stores))
+        context = relay.assemble(stores, MemoryQueue(), Meter(RelayMetric, lambda _: None))
+        self.folds = MemoryFoldQueue()
+        self.relay = RegistryFollower(replace(context, folds=self.folds))
         self.parts = assemble(stores, MemoryQueue())
-        self.clock = stores.clock
+        self.stores, self.clock = stores, stores.clock
 
 
-class Tables(Simulation):
-    """One run by a seed."""
+class Actors(Simulation):
+    """What happens in one run by a seed, until all comes to rest (`feature_rest`)."""
 
     name = "features"
     fates = ((0.005, "fails"), (0.015, "lost"), (0.02, "dies"), (0.025, "dies after"))
@@ -102,6 +133,12 @@ class Tables(Simulation):
         self._snapshot: tuple[Any, Any] = ({}, {})
         self._compiled: dict[bytes, Pipeline] = {}  # what each process would do again
         self.patches = [(documents, "compile_pipeline", self._compile)]
+        self._is_poisoned = chance.random() < POISONED
+        (self._stage,) = chance.choices(list(STAGES), list(STAGES.values()))
+        if self._is_poisoned:
+            self.patches.append((fold, "Entity", PoisonedEntity))
+        if self._stage == "outrun":
+            self.patches += [(verbs, "MAX_UNFOLDED_BYTES", UNFOLDED_BYTES), (tail, "MAX_TAIL_BYTES", TAIL_BYTES)]
 
     def _stores(self, wal: SurveyedWal, objects: Any = None) -> Stores:
         return memory_stores(
@@ -119,8 +156,9 @@ class Tables(Simulation):
 
     def pause(self) -> str:
         """Lets another actor go on, perhaps, or many of them: then this one is suspended."""
-        if not self.calm and self.random.random() < SUSPENDED:
-            for _ in range(self.random.randint(5, 60)):
+        share, most = SUSPENDED_MORE.get(self._stage, SUSPENDED)
+        if not self.calm and self.random.random() < share:
+            for _ in range(self.random.randint(5, most)):
                 super().pause()
         return super().pause()
 
@@ -159,6 +197,8 @@ class Tables(Simulation):
         ]
         if turn & 8:
             found.append(table("New", agg={"c": count()}, upstream="Tx"))
+        if turn & 16:
+            found = [{**one, "backfill": True} if one.get("output_kind") == "table" else one for one in found]
         if self.lanes == 1:
             halved = derived("Halves", {"op": "map", "exprs": {"n": "(n / 2)"}}, upstream="Tx")
             found += [halved, table("Half", agg={"c": count(), "l": agg["l"]}, keys=["n"], upstream="Halves")]
@@ -176,21 +216,36 @@ class Tables(Simulation):
         self._register(self.process())
 
     def _plans(self) -> Iterator[Sequence[Step]]:
-        stage = self.random.random()
-        if stage < RENEWED:  # few actors, so that a lane is created again while one is suspended
-            yield [self._push] * 3 + [self._reset, self._register] + [self._push] * 4
+        if self._stage == "outrun":
+            for _ in range(3):
+                yield [self._push] * 40
+            yield [self._wait, self._wait, self._wait, self._fold]
+            yield [self._read] * 10
+        elif self._stage == "renewed":  # few actors, so that a lane is created again while one is suspended
+            yield [self._push] * 3 + ([self._reset, self._register] + [self._push] * 4) * 2
             yield [self._fold] * 8
-            yield [self._read] * 4
-            yield [self._push] * 4
-            return
-        if stage < RENEWED + TRIMMED:  # so that a slot is trimmed while its writer is suspended
+            yield [self._read, self._push, self._wait] * 4
+        elif self._stage == "backfilled":  # few actors, so that many come to their end
+            changes = (self._register, 1), (self._wait, 1), (self._reset, self._resets())
+            yield [self._push] * 6 + [self._backfill] + [self._push] * 4
+            yield self.some(6, (self._backfill, 2), *changes)
+            steps = (self._push, 3), (self._job, 4), (self._go_on, 6), (self._fold, 6), (self._restart, 1)
+            for _ in range(2):
+                yield self.some(20, *steps)
+            yield [self._read] * 6
+        elif self._stage == "trimmed":  # so that a slot is trimmed while its writer is suspended
             yield [self._push] * 8
             yield [self._push, self._push, self._trim] * 3
             yield [self._push, self._read] * 3
-            return
+        else:
+            yield from self._everything()
+
+    def _everything(self) -> Iterator[Sequence[Step]]:
         for _ in range(2):
             yield self.some(14, (self._push, 14), (self._wait, 2), (self._restart, 1))
-        yield self.some(8, (self._push, 4), (self._register, 3), (self._wait, 2), (self._reset, self._resets()))
+        changes = (self._register, 3), (self._backfill, 2), (self._wait, 2), (self._reset, self._resets())
+        yield self.some(10, (self._push, 4), *changes)
+        yield self.some(10, (self._go_on, 5), (self._job, 4), (self._wait, 1), (self._restart, 1))
         for _ in range(2):
             yield self.some(14, (self._read, 14), (self._wait, 3), (self._restart, 2))
         for _ in range(2):
@@ -247,18 +302,24 @@ class Tables(Simulation):
     def _read(self, process: Process) -> None:
         self.linger(20)
         tables = self.keys()
-        asked = [self.random.choice(list(tables)) for _ in range(self.random.choice((1, 1, 3)))]
+        asked = [self.random.choice(list(tables)) for _ in range(self.random.choice((1, 3)))]
         self.read(process, [GetRequest(name, self.random.choice(tables[name])) for name in asked])
 
     def read(self, process: Process, requests: Sequence[GetRequest]) -> Answers:
         """Reads rows, and judges the answer."""
         call, told = self.calls, {log_id: log.told for log_id, log in self.model.logs.items()}
-        answers = process.api.get(NS, requests)
+        law = "acknowledgements do not outrun the folder"
+        try:
+            answers = process.api.get(NS, requests)
+        except Behind as error:
+            self.note(law, False, error)
+            raise
+        self.note(law, True)
         self.model.answered(requests, answers, call, told)
         return answers
 
     def _register(self, process: Process) -> None:
-        self._turn = self.random.randrange(16)
+        self._turn = self.random.randrange(32)
         call = self.calls
         answer = process.api.register(NS, {"nodes": self.nodes(self._turn), "force": self.random.random() < 0.8})
         self.model.registered(answer.registry.touched, answer.version, call)
@@ -271,7 +332,38 @@ class Tables(Simulation):
     def _fold(self, process: Process) -> None:
         self.linger(15)
         which = which_of(NS, "Tx", self.random.randrange(self.lanes))
-        process.folder.fold(which, process.clock.monotonic() + 10)
+        process.folder.fold(which, process.clock.monotonic() + self.random.choice((0, 10, 10)))
+
+    def _backfill(self, process: Process) -> None:
+        self.linger(20)
+        Backfills(process.api).start(NS, self.random.choice(list(self.keys())))
+
+    def _go_on(self, process: Process) -> None:
+        self.linger(15)
+        self._visit(process, self.random.choice(("", DONE)))
+
+    def _visit(self, process: Process, said: str = "") -> None:
+        """Lets the relay hear of the registry."""
+        head = process.api.head(registry_name(NS))
+        process.relay.visit(follower(head.config, head.log_id, REGISTER), Hint(said))
+
+    def _job(self, process: Process) -> None:
+        """Runs a job: it may fail, and a part of what it wrote may be lost."""
+        self.linger(15)
+        chance, waiting = self.random, waiting_jobs(self.stores.objects)
+        if not waiting:
+            return
+        job_id = chance.choice(waiting)
+        if chance.random() < FAILED:
+            self._fail(process.stores, job_id)
+            return
+        parts = run_job(process.stores, job_id).parts
+        if parts and chance.random() < FAILED:
+            process.stores.objects.delete([chance.choice(parts).key])
+
+    def _fail(self, stores: Stores, job_id: str) -> None:
+        ended = jobs.Ended(packed.VERSION, self.clock.now_ms(), "it was to fail")
+        jobs.note(stores.objects, keys.job_ended(job_id), ended)
 
     def _seal(self, process: Process) -> None:
         self.linger(15)
@@ -297,120 +389,6 @@ class Tables(Simulation):
         ]
         return [*registry, *self.model.logs]
 
-    # At rest.
-
-    def _settle(self) -> None:
-        process = Process(self.stores)
-        process.api.finish(NS)
-        view = process.api.registry(NS)
-        self.require("registrations end by themselves", not view.state.is_open)
-        root = view.registry.root_of("U")
-        self.lanes = root.lanes if root is not None else self.lanes
-        process.api.register(NS, {"nodes": self.nodes(self._turn | 8), "force": True})
-        self._rest(process, self.model)
-        self._remove_useless(process)
-        self._read_everything(Process(self.stores), self.model)
-        kinds = [self._rebuild, self._reuse, *([] if self.settings["keep_events_for_ms"] else [self._rewind])]
-        self.random.choice(kinds)(process)
-
-    def _rest(self, process: Process, model: Model) -> None:
-        """Folds everything; before and after that reads are right, and then those of stored rows, too."""
-        stores = process.api.stores
-        self._read_everything(Process(stores), model)
-        for number in range(self.lanes):
-            which = which_of(NS, "Tx", number)
-            done = any(process.folder.fold(which, process.clock.monotonic() + 10).is_done for _ in range(ROUNDS))
-            mark = stores.tables[TABLE].mark(model.lanes["Tx", number][-1].log_id)  # type: ignore[attr-defined]
-            end = model.lanes["Tx", number][-1].end
-            self.require("everything is folded at last", done and mark.folded == end, number, mark, end)
-        self._read_everything(process, model)
-        self._read_everything(Process(stores), model, stale=True)
-
-    def _read_everything(self, process: Process, model: Model, *, stale: bool = False) -> None:
-        law = "at rest every read is answered"
-        requests = [GetRequest(name, key) for name, keys in self.keys().items() for key in keys]
-        try:
-            answers = process.api.get(NS, requests, stale=stale)
-        except HeadraceError as error:
-            raise Broken(law, error) from error
-        errors = [one for one in answers.rows if isinstance(one, Exception)]
-        self.require(law, not errors, errors)
-        model.answered(requests, answers, self.calls, {})
-
-    def _remove_useless(self, process: Process) -> None:
-        """Lets time pass: rows that nobody needs any longer go."""
-        for seconds in (301, 86_401):
-            self.clock.advance(seconds)
-            for number in range(self.lanes):
-                for _ in range(ROUNDS):
-                    done = process.folder.fold(which_of(NS, "Tx", number), process.clock.monotonic() + 10)
-                    if not done.due_ms or done.due_ms > self.clock.now_ms():
-                        break
-        ended = [log_id for log_id, log in self.model.logs.items() if log.ended is not None]
-        for log_id in ended * ROUNDS:
-            purge(process.parts, log_id)
-        kept, living = self._kept(), set[tuple[str, str]]()
-        for number in range(self.lanes):
-            head = process.api.head(which_of(NS, "Tx", number))
-            tables = process.api.pipelines_of(head, head.state.next_offset).last.tables.values()
-            living |= {(head.log_id, documents.generation_of(one.name, one.generation, head)) for one in tables}
-        law = "rows that nobody needs go"
-        self.require(law, {key[:2] for key in kept.kept} <= living, kept.kept.keys(), living)
-        self.require(law, kept.marks.keys() <= {log_id for log_id, _ in living}, kept.marks, living)
-
     def _kept(self) -> MemoryFeatures:
         kept: Any = self.stores.tables[TABLE]
         return kept
-
-    def _rebuild(self, process: Process) -> None:
-        """All tables are lost, and computed again from the bucket."""
-        self._seal_all(process)
-        again, model = self._recover(MemoryFeatures())
-        for lane, (log,) in model.lanes.items():
-            before = [one for one in self.model.lanes[lane][-1].events if one.offset >= log.floor]
-            self.require("the bucket has everything that was sealed", log.events == before, lane, log.events, before)
-        self._go_on(again, model)
-
-    def _reuse(self, process: Process) -> None:
-        """All tables but the rows are lost, which then have events that are lost."""
-        self._seal_all(process)
-        for _ in range(3):
-            with suppress(InvalidRequest):
-                process.api.push(NS, "Tx", self._events())
-        for number in range(self.lanes):
-            process.folder.fold(which_of(NS, "Tx", number), process.clock.monotonic() + 10)
-        again, model = self._recover(self._kept())
-        self._go_on(again, model)
-
-    def _rewind(self, process: Process) -> None:
-        """The rows are restored as they were once."""
-        kept = self._kept()
-        kept.kept, kept.marks = (dict(one) for one in self._snapshot)
-        self._go_on(Process(process.api.stores), self.model)
-
-    def _seal_all(self, process: Process) -> None:
-        for log_id in self._logs():
-            seal(process.parts, log_id, force=True)
-
-    def _recover(self, rows: MemoryFeatures) -> tuple[Process, Model]:
-        wal = SurveyedWal({TABLE: rows})
-        stores = self._stores(wal, self.stores.objects)
-        recover(stores)
-        damage = [one for one in verify_all(stores).findings if one.kind != "bucket.orphan"]
-        self.require("a recovery leaves no damage", not damage, damage)
-        model, again = Model(self, stores, DEDUPE_MS), Process(stores)
-        for number in range(self.lanes):
-            model.recover(("Tx", number), again.api)
-        wal.heard = model.heard
-        return again, model
-
-    def _go_on(self, process: Process, model: Model) -> None:
-        self._rest(process, model)
-        for _ in range(4):
-            self.clock.advance(0.7)
-            with suppress(InvalidRequest):
-                process.api.push(NS, "Tx", self._events())
-        self._rest(process, model)
-
-    def _judge(self) -> None:
-        self.model.at_rest()

@@ -18,7 +18,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
 
-from tests.simulation import feature_mutants, feature_world, relay_routers, relay_subscriptions, relay_watches
+from tests.simulation import feature_mutants, feature_rest, relay_routers, relay_subscriptions, relay_watches
 from tests.simulation.mutant import Mutant
 from tests.simulation.relay_world import Broken, Simulation
 
@@ -27,7 +27,7 @@ WORLDS: dict[str, Callable[[int], Simulation]] = {
     "routers": relay_routers.Routers,
     "subscriptions": relay_subscriptions.Subscribers,
     "watches": relay_watches.Watchers,
-    "features": feature_world.Tables,
+    "features": feature_rest.Tables,
 }
 SHOWN = 5
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from headrace import jobs
+from headrace.errors import Damaged
 from headrace.features.backfill import Backfills
 from headrace.features.events import Entity, Event, read_event
 from headrace.features.jobs import FOLD, Counted, FoldInput, FoldResult, Part, PartRow, Source
@@ -16,7 +17,7 @@ from headrace.features.register import Registrations
 from headrace.features.rows import encode_row, expires_at
 from headrace.features.values import lane
 from headrace.log.stores import Stores
-from headrace.objects import keys, packed
+from headrace.objects import Objects, keys, packed
 from tests.unit.features.world import NS, World, table
 
 PART_ROWS = 2  # of a part, so that there are several
@@ -32,32 +33,54 @@ def backfills(stores: Stores) -> Backfills:
     return Backfills(Registrations(stores))
 
 
-def run_jobs(world: World) -> None:
-    """Runs the jobs that were asked for: each part of a result has two rows."""
-    objects = world.stores.objects
+def waiting_jobs(objects: Objects) -> list[str]:
+    """Returns the back-fills' jobs that were asked for and have not ended."""
     asked = [keys.requested_job(key) for key in objects.list("jobs/") if key.endswith("request.json.zst")]
-    for job_id in filter(None, asked):
-        request = jobs.load_request(objects, job_id)
-        assert request is not None
-        if request.kind == FOLD and jobs.result(objects, job_id, FoldResult) is None:
-            given = packed.parse(bytes(request.input), FoldInput, "input")
-            parts = [part for source in given.sources for part in _fold(world, source, given.tables[0], job_id)]
-            (applied,) = given.sources[0].pipelines
-            generation = compile_pipeline(applied.document).tables[given.tables[0]].generation
-            ends = {source.number: source.end_offset for source in given.sources}
-            counted = {source.number: Counted() for source in given.sources}
-            result = FoldResult(packed.VERSION, tuple(parts), {given.tables[0]: generation}, ends, counted)
-            jobs.note(objects, keys.job_result(job_id), result)
+    return [
+        job_id
+        for job_id in filter(None, asked)
+        if (request := jobs.load_request(objects, job_id)) is not None
+        and request.kind == FOLD
+        and jobs.result(objects, job_id, FoldResult) is None
+        and jobs.load(objects, keys.job_ended(job_id), jobs.Ended) is None
+    ]
 
 
-def _fold(world: World, source: Source, name: str, job_id: str) -> list[Part]:
+def run_job(stores: Stores, job_id: str) -> FoldResult:
+    """Runs a job: each part of its result has a few rows of one lane. Raises Damaged if a lane is not what it was when the
+    job was asked for.
+    """
+    request = jobs.load_request(stores.objects, job_id)
+    assert request is not None
+    given = packed.parse(bytes(request.input), FoldInput, "input")
+    parts = [part for source in given.sources for part in _fold(stores, given, source, job_id)]
+    (applied,) = given.sources[0].pipelines
+    generation = compile_pipeline(applied.document).tables[given.tables[0]].generation
+    ends = {source.number: source.end_offset for source in given.sources}
+    counted = {source.number: Counted() for source in given.sources}
+    result = FoldResult(packed.VERSION, tuple(parts), {given.tables[0]: generation}, ends, counted)
+    jobs.note(stores.objects, keys.job_result(job_id), result)
+    return result
+
+
+def run_jobs(world: World) -> None:
+    """Runs the jobs that were asked for."""
+    for job_id in waiting_jobs(world.stores.objects):
+        run_job(world.stores, job_id)
+
+
+def _fold(stores: Stores, given: FoldInput, source: Source, job_id: str) -> list[Part]:
     (applied,) = source.pipelines
+    (name,) = given.tables
     pipeline = compile_pipeline(applied.document)
     at = pipeline.tables[name]
     entities: dict[str, Entity] = {}
+    log, which = Registrations(stores), lane(given.namespace, applied.document.event.name, source.number)
     position = source.first_offset
     while position < source.end_offset:
-        page = world.api.records(lane(NS, applied.document.event.name, source.number), position)
+        page = log.records(which, position)
+        if page.head.log_id != source.log_id or page.head.state.floor > source.first_offset:
+            raise Damaged("events are gone that were there when this job was asked for")
         for record in page.records:
             row = read_event(pipeline, record.data) if record.offset < source.end_offset else None
             placed = at.entity_of(row) if row is not None else None
@@ -74,7 +97,7 @@ def _fold(world: World, source: Source, name: str, job_id: str) -> list[Part]:
     for start in range(0, len(rows), PART_ROWS):
         data = msgspec.msgpack.encode(rows[start : start + PART_ROWS])
         key = f"{keys.job_folder(job_id)}rows/{source.number}-{start}"
-        world.stores.objects.put(key, data)
+        stores.objects.put(key, data)
         size, digest = len(data), hashlib.sha256(data).hexdigest()
         parts.append(Part(name, source.number, key, len(rows[start : start + PART_ROWS]), size, digest))
     return parts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,12 +36,14 @@ class Node(NamedTuple):
         ops: those of the derived events before it, too; the last one groups.
         keys: the columns of its key.
         started: the registry version in which each feature began.
+        building: the generation that a back-fill computes; empty if there is none.
     """
 
     generation: str
     ops: tuple[Mapping[str, Any], ...]
     keys: tuple[str, ...]
     started: Mapping[str, int]
+    building: str = ""
 
     @property
     def agg(self) -> Mapping[str, Any]:
@@ -50,7 +53,11 @@ class Node(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A pipeline as registered: what applies to the events from `since` on."""
+    """A pipeline as registered: what applies to the events from `since` on.
+
+    Attributes:
+        floor: events below had been let go of when it was registered.
+    """
 
     since: int
     version: int
@@ -59,6 +66,12 @@ class Shape(NamedTuple):
     optional: frozenset[str]
     cold_after_ms: int | None
     tables: Mapping[str, Node]
+    floor: int = 0
+
+    def has(self, table: str, generation: str) -> bool:
+        """Returns whether events are folded into a generation of a table."""
+        node = self.tables.get(table)
+        return node is not None and generation in (node.generation, node.building)
 
     def fits(self, data: Mapping[str, Any]) -> bool:
         """Returns whether an event has the fields that it must have, and no others."""
@@ -66,7 +79,7 @@ class Shape(NamedTuple):
         return self.fields.keys() - self.optional <= given <= self.fields.keys() >= data.keys()
 
 
-def shape_of(since: int, document: PipelineDocument) -> Shape:
+def shape_of(since: int, document: PipelineDocument, floor: int = 0) -> Shape:
     """Returns the shape that a lane's pipeline document says."""
     ops: dict[str, tuple[Mapping[str, Any], ...]] = {document.event.name: ()}
     tables: dict[str, Node] = {}
@@ -74,33 +87,64 @@ def shape_of(since: int, document: PipelineDocument) -> Shape:
         ops[node.name] = (*ops[node.upstreams[0]], *node.ops)
         if node.output_kind == "table":
             state = document.tables[node.name]
-            tables[node.name] = Node(state.generation, ops[node.name], node.primary_key, state.started)
+            building = state.building.generation if state.building is not None else ""
+            tables[node.name] = Node(state.generation, ops[node.name], node.primary_key, state.started, building)
     event = document.event
     return Shape(
-        since, document.version, event.lanes, event.fields, frozenset(event.optional), event.cold_after_ms, tables
+        since,
+        document.version,
+        event.lanes,
+        event.fields,
+        frozenset(event.optional),
+        event.cold_after_ms,
+        tables,
+        floor,
     )
 
 
+def barriers(shapes: Sequence[Shape], table: str) -> list[Shape]:
+    """Returns the shapes under which a back-fill can have read older events, if the newest one's generation of a table is
+    that of a back-fill: registrations that came before its job, with no event in between, may be known to the job or not.
+    """
+    last = shapes[-1].tables.get(table)
+    having = [shape for shape in shapes if last is not None and shape.has(table, last.generation)]
+    if last is None or having[0].tables[table].building != last.generation:
+        return []
+    return [shape for shape in having if shape.since == having[0].since]
+
+
 def row(
-    shapes: Sequence[Shape], events: Sequence[Event], table: str, key: Sequence[Any], now_ms: int, lane: int = 0
+    shapes: Sequence[Shape],
+    events: Sequence[Event],
+    table: str,
+    key: Sequence[Any],
+    now_ms: int,
+    lane: int = 0,
+    barrier: Shape | None = None,
 ) -> dict[str, Any] | None:
     """Returns the row of an entity as of a time, if the lane has just these events, and just these shapes; None if there is
     no such table.
+
+    Args:
+        barrier: one of `barriers`: older events are read under it, if they fit it.
     """
     last = shapes[-1].tables.get(table)
     if last is None:
         return None
     found: list[tuple[Shape, oracle.Event]] = []
-    ends = [*(shape.since for shape in shapes[1:]), math.inf]
-    for shape, end in zip(shapes, ends, strict=True):
-        node = shape.tables.get(table)
-        if node is None or node.generation != last.generation:
+    sinces = [shape.since for shape in shapes]
+    for event in events:
+        place = bisect_right(sinces, event.offset) - 1
+        own = shapes[place] if place >= 0 else None
+        shape = barrier if barrier is not None and event.offset < barrier.since else own
+        if shape is None or not shape.has(table, last.generation):
             continue
-        for event in events:
-            if shape.since <= event.offset < end:
-                seen = _run(node.ops[:-1], _typed(shape, event.data))
-                if seen is not None and [seen[name] for name in node.keys] == list(key):
-                    found.append((shape, oracle.Event(event.stamp_ms, lane, event.offset, seen)))
+        if shape is not own and (event.offset < shape.floor or not shape.fits(event.data)):
+            continue
+        node = shape.tables[table]
+        seen = _run(node.ops[:-1], _typed(shape, event.data))
+        if seen is not None and [seen[name] for name in node.keys] == list(key):
+            found.append((shape, oracle.Event(event.stamp_ms, lane, event.offset, seen)))
     if not found:
         return {}
     now_ms = max(now_ms, found[-1][1].stamp)

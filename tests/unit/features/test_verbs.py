@@ -260,6 +260,19 @@ def test_a_stale_read_knows_features_that_were_registered_before(world: World) -
     assert world.get(by=other, stale=True, features=["new"]) == {}
 
 
+def test_a_stale_read_goes_by_no_picture_that_is_older_than_a_minute(world: World) -> None:
+    other = world.other()
+    world.push()
+    world.fold()
+    assert world.get(by=other, stale=True) == {"c": 1, "s": 1.0}
+    world.register(table(c=("sum", {"field": "amount"})), force=True)
+    world.push()
+    world.fold()
+    assert world.get(by=other, stale=True) == {"c": 1, "s": 1.0}
+    world.clock.advance(61)
+    assert world.get(by=other, stale=True) == {"c": 1.0}
+
+
 def test_an_event_with_fewer_lanes_after_a_reset_takes_batches_from_every_process() -> None:
     world = World(event(lanes=4, lane_key="user"), table())
     other = world.other()
