@@ -31,7 +31,6 @@ LONGEST_FIRST = (
     "tests/e2e/test_indexing.py",
     "tests/infra/",
     "tests/unit/emr_jobs/",
-    "tests/e2e/test_least_privilege.py",
     "tests/e2e/test_real_data.py",
     "tests/e2e/test_duckdb_on_index.py",
     "tests/chaos/test_chaos.py",

@@ -48,6 +48,8 @@ from tests.support.emulated_cloud import DevServer, dev_server
 from tests.support.pipeline import NO_METRICS, Pipeline
 from tests.unit.features.world import event, table, tx
 
+# It waits for some twenty Spark jobs and as many sweeps: 170 CPU s, and three times as many beside other tests.
+pytestmark = pytest.mark.full
 JSON = {"Content-Type": "application/json"}
 # The policies of the streaming door and of sockets are the api's, statement by statement
 # (`tests/infra/test_permissions.py`): each is evidence.

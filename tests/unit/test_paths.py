@@ -31,7 +31,7 @@ MOST = {
     "search": 32,
     "read": 22,
     "seal": 23,  # two since a floor can pass whole segments
-    "topic append": 25,
+    "topic append": 26,
     "topic diff": 30,
     "claim": 34,  # two since each event tells the timings of its jobs
     "ack": 28,
