@@ -29,7 +29,7 @@ from headrace import decoding
 
 # Clients wait for five seconds until they are told where to connect: what takes long is imported after that.
 if TYPE_CHECKING:
-    import httpx
+    from starlette.types import ASGIApp, Message
 
     from headrace.log.stores import Stores
     from headrace.tables.follows import Follow
@@ -62,8 +62,8 @@ OPERATIONS = {
 class Frames:
     """Answers frames by requests to the application."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self._http = http
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers the frames of a connection until its end."""
@@ -93,10 +93,42 @@ class Frames:
             content = orjson.dumps(given)
         except (ValueError, TypeError, msgspec.DecodeError, RecursionError) as exc:
             return _frame(ERROR, JSON, _error("invalid_json_body", str(exc)))
-        headers = {"Content-Type": "application/json"}
-        answer = await self._http.post(operation.path, content=content, headers=headers)
-        data = answer.content if kind == JSON else msgspec.msgpack.encode(orjson.loads(answer.content))
-        return _frame(operation.answer if answer.is_success else ERROR, kind, data)
+        is_done, data = await self._post(operation.path, content)
+        body = data if kind == JSON else msgspec.msgpack.encode(orjson.loads(data))
+        return _frame(operation.answer if is_done else ERROR, kind, body)
+
+    async def _post(self, path: str, body: bytes) -> tuple[bool, bytes]:
+        """Returns whether a request has succeeded, and the body of its answer."""
+        status, parts = 0, list[bytes]()
+        messages: list[Message] = [
+            {"type": "http.disconnect"},
+            {"type": "http.request", "body": body, "more_body": False},
+        ]
+
+        async def receive() -> Message:
+            return messages.pop() if len(messages) > 1 else messages[0]
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            parts.append(message.get("body", b""))
+
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await self._app({**_SCOPE, "path": path, "raw_path": path.encode(), "headers": headers}, receive, send)
+        return status == 200, b"".join(parts)
+
+
+_SCOPE = {
+    "type": "http",
+    "asgi": {"version": "3.0"},
+    "http_version": "1.1",
+    "method": "POST",
+    "query_string": b"",
+    "scheme": "http",
+    "server": ("127.0.0.1", 0),
+    "client": ("127.0.0.1", 0),
+    "root_path": "",
+}
 
 
 def _frame(operation: int, kind: int, body: bytes) -> bytes:
@@ -128,7 +160,6 @@ def fold_for_ever(stores: Stores, over: threading.Event) -> None:
 
 async def serve(http: socket.socket, tcp: socket.socket, *, may_reset: bool) -> None:
     """Serves both doors until SIGTERM or SIGINT."""
-    import httpx
     import uvicorn
 
     from functions.access import Access
@@ -140,10 +171,9 @@ async def serve(http: socket.socket, tcp: socket.socket, *, may_reset: bool) -> 
     app = resolve_name("functions.api.app:create_app")(context)
     over = threading.Event()
     threading.Thread(target=fold_for_ever, args=(stores, over), name="fold", daemon=True).start()
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://frames") as client:
-        frames = await asyncio.start_server(Frames(client).serve, sock=tcp)
-        await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[http])
-        frames.close()
+    frames = await asyncio.start_server(Frames(app).serve, sock=tcp)
+    await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[http])
+    frames.close()
     over.set()
 
 
@@ -173,8 +203,12 @@ def main(arguments: list[str] | None = None) -> None:
     for kind, one in zip(("http", "tcp"), doors, strict=True):  # they listen: who connects waits
         host, number = one.getsockname()
         print(orjson.dumps({"kind": f"server.{kind}_bound", "addr": f"{host}:{number}"}).decode(), flush=True)
+    import uvloop
+
     may_reset = options.test_mode or os.environ.get("BEAVA_TEST_MODE") == "1"
-    asyncio.run(serve(*doors, may_reset=may_reset))
+    # uvloop sends at once what is written. On these sockets asyncio does not: the body of an answer waited until the client
+    # had acknowledged its head, for 40 ms.
+    uvloop.run(serve(*doors, may_reset=may_reset))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """PyPI `beava`, unmodified, in embed mode and over TCP, on `headrace-beava`."""
 
+import http.client
 import socket
 import struct
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,12 @@ import beava as bv
 import msgspec
 import orjson
 import pytest
+from beava import _embed
 from beava._errors import RegistrationError
 
 from tests.clients.test_beava_client import NODES
 
+URLS = {"http": ""}
 BINARY = Path(sysconfig.get_path("scripts")) / "headrace-beava"
 
 
@@ -25,6 +30,14 @@ def app() -> Iterator[bv.App]:
     """An application that starts its own server, which it speaks TCP with."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BEAVA_BINARY", str(BINARY))
+        spawn = _embed.spawn_embedded_server
+
+        def spawn_and_note(**options: Any) -> Any:
+            spawned = spawn(**options)
+            patch.setitem(URLS, "http", spawned[1])  # which the client forgets
+            return spawned
+
+        patch.setattr(_embed, "spawn_embedded_server", spawn_and_note)
         with bv.App(test_mode=True) as client:
             yield client
             transport: Any = client._transport
@@ -76,6 +89,19 @@ def test_frames_that_no_client_sends_are_answered_or_end_the_connection(app: bv.
         assert answer == 0xFFFF
         while line.recv(4096):
             pass
+
+
+@pytest.mark.usefixtures("app")
+def test_an_answer_over_http_waits_for_no_acknowledgement_of_its_head() -> None:
+    """A kernel acknowledges the first packets of a connection at once, later ones only after 40 ms."""
+    taken = []
+    with closing(http.client.HTTPConnection(URLS["http"].removeprefix("http://"), timeout=10)) as connection:
+        for _ in range(40):
+            began = time.perf_counter()
+            connection.request("POST", "/ping", b"{}")
+            connection.getresponse().read()
+            taken.append(time.perf_counter() - began)
+    assert min(taken[20:]) < 0.03
 
 
 @pytest.mark.parametrize(

@@ -61,10 +61,10 @@ def entity_keys(data: bytes) -> None:
 
 def beava_frames(data: bytes) -> None:
     """Each frame is answered by a frame, until one has no length that can be."""
-    answer = SimpleNamespace(content=b'{"a":1}', is_success=True)
 
-    async def post(*_: Any, **__: Any) -> Any:
-        return answer
+    async def app(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b'{"a":1}'})
 
     sent = bytearray()
 
@@ -75,9 +75,8 @@ def beava_frames(data: bytes) -> None:
         reader = asyncio.StreamReader()
         reader.feed_data(data)
         reader.feed_eof()
-        http: Any = SimpleNamespace(post=post)
         writer: Any = SimpleNamespace(write=sent.extend, drain=drain, close=lambda: None)
-        await Frames(http).serve(reader, writer)
+        await Frames(app).serve(reader, writer)
 
     asyncio.run(run())
     answers = {ERROR, *(one.answer for one in OPERATIONS.values())}
