@@ -95,7 +95,8 @@ def spawn(
             start_new_session=True,
         )
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    connection.connect(address)
+    with _short(address) as name:
+        connection.connect(name)
     order = Order(list(arguments), dict(environment), str(Path.cwd()), [*STANDARD, *fds])
     socket.send_fds(connection, [msgspec.json.encode(order)], [stdin, stdout, stderr, *fds])
     return Forked(connection)
@@ -172,9 +173,20 @@ def fork_server(*modules: str) -> Iterator[dict[str, str]]:
 
 def _listener(address: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(address)
+    with _short(address) as name:
+        listener.bind(name)
     listener.listen(64)
     return listener
+
+
+@contextmanager
+def _short(address: str) -> Iterator[str]:
+    """Yields another name of a socket's file: the system takes none of more than 107 bytes, and folders may be deep."""
+    folder = os.open(Path(address).parent, os.O_PATH)
+    try:
+        yield f"/proc/self/fd/{folder}/{Path(address).name}"
+    finally:
+        os.close(folder)
 
 
 def serve(listener: socket.socket) -> Order | None:

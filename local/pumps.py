@@ -18,11 +18,9 @@ from local.access_calls import ACCOUNT, REGION
 from local.deployment import EventTrigger, QueueTrigger, ScheduleTrigger, name_in_arn
 from local.lambda_events import filterable_message, matches, matches_any, queue_record, scheduled_event
 from local.lambda_runtime import FunctionFailed, Invoker
-from local.stream_pump import failed_identifiers
+from local.stream_pump import POLL_SECONDS, failed_identifiers
 
 log = logging.getLogger("headrace.dispatcher")
-# Short enough that a stop is prompt, long enough that an idle queue costs nothing.
-POLL_SECONDS = 1
 # ReceiveMessage's own limit.
 RECEIVED_AT_ONCE = 10
 
@@ -82,7 +80,6 @@ class QueuePump:
             self._sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
 
 
-WAIT_SECONDS = 1
 # Lambda repeats a failed asynchronous invocation after a minute; here that would only cost time.
 RETRY_SECONDS = 1.0
 
@@ -131,7 +128,7 @@ def events_at(endpoint: str) -> Events:
     """
 
     def ask(after: int | None) -> dict[str, Any]:
-        query = "" if after is None else f"?after={after}&wait={WAIT_SECONDS}"
+        query = "" if after is None else f"?after={after}&wait={POLL_SECONDS}"
         for attempt in range(50):
             try:
                 with urlopen(f"{endpoint}/_emulator/events{query}", timeout=30) as answer:

@@ -68,8 +68,8 @@ class Checkpoint:
 log = logging.getLogger("headrace.dispatcher")
 # Before the next poll of a busy stream: else each would find one record and cost as much as the append that wrote it.
 PAUSE_SECONDS = 0.05
-# How long a poll of an idle stream waits for a record, at most.
-POLL_SECONDS = 1.0
+# How long a poll that finds nothing waits: an idle dispatcher costs a call for each, and takes as long to stop.
+POLL_SECONDS = 3
 PATIENTLY = "|wait="
 """In a shard iterator: what follows is how many seconds the emulated AWS may wait for a record. AWS itself never waits."""
 # Before a retry: doubled each time.
@@ -158,7 +158,7 @@ class StreamPump:
         """Reads one page, adds the records that the trigger's filters let through to the buffer, and returns how many
         records the page had. Waits for a record no longer than what is in the buffer may wait.
         """
-        patience = POLL_SECONDS
+        patience: float = POLL_SECONDS
         if self._buffer:
             patience = min(patience, self._buffered_since + self._trigger.window_seconds - self._clock())
         token = f"{self._iterator}{PATIENTLY}{max(0.0, patience):.2f}"

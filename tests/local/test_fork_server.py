@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,15 @@ def test_the_server_outlives_those_that_are_killed_while_they_ask(forks: dict[st
             if content:
                 socket.send_fds(client, [content], [0, 1, 2])
     assert described({**os.environ, **forks})
+
+
+def test_the_folder_of_temporary_files_may_be_deep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with fork_server.fork_server(MODULE) as forks:
+        assert forks[VARIABLE].startswith(str(deep))
+        assert described({**os.environ, **forks})
 
 
 def test_the_server_of_a_parent_is_used_by_its_children(

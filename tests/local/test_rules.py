@@ -135,7 +135,7 @@ def test_what_waits_for_its_batch_waits_for_no_poll() -> None:
         rule(window_seconds=1), _NeverInvoked(), stream, None, Random(0), clock=lambda: 100 + len(stop.noted) / 10
     )
     pump.run(stop)
-    assert [one.partition(PATIENTLY)[2] for one in stream.asked] == ["1.00", "0.90", "0.80", "0.70", "0.60"]
+    assert [one.partition(PATIENTLY)[2] for one in stream.asked] == ["3.00", "0.90", "0.80", "0.70", "0.60"]
 
 
 def test_a_stream_is_polled_again_at_once_only_after_a_full_page() -> None:
@@ -143,7 +143,7 @@ def test_a_stream_is_polled_again_at_once_only_after_a_full_page() -> None:
     inserts = rule(filters=({"eventName": ["INSERT"]},))
     StreamPump(inserts, _NeverInvoked(), stream, None, Random(0)).run(stop)
     assert stop.noted == [0.05] * 5
-    assert stream.asked[:2] == [f"{PATIENTLY}1.00", f"next{PATIENTLY}1.00"]
+    assert stream.asked[:2] == [f"{PATIENTLY}3.00", f"next{PATIENTLY}3.00"]
     assert stream.written == PAGE_RECORDS + 3
 
 
