@@ -7,7 +7,11 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+import click
+import orjson
 
 COLUMNS = ("load", "events", "seconds", "events_per_s", "mb_per_s", "p50_ms", "p95_ms", "p99_ms", "max_ms", "busy")
 
@@ -64,3 +68,22 @@ def markdown(rows: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS) -
     lines = ["| " + " | ".join(columns) + " |", "|" + "|".join(["---"] * len(columns)) + "|"]
     lines += ["| " + " | ".join(str(row.get(column, "")) for column in columns) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def publish(
+    rows: Sequence[dict[str, Any]],
+    columns: Sequence[str],
+    before: dict[str, Any],
+    markdown_file: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Prints the rows as a Markdown table, and writes the files that were asked for. `before` describes the machine before
+    the loads.
+    """
+    table = markdown(rows, columns)
+    click.echo(table)
+    if json_file:
+        document = {"machine_before": before, "machine_after": machine(), "results": rows}
+        json_file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+    if markdown_file:
+        markdown_file.write_text(table + "\n")

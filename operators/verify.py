@@ -93,8 +93,12 @@ def _verify(stores: Stores, names: tuple[str, ...], steps: Steps) -> VerifyRepor
 
 
 class Rows(msgspec.Struct):
-    """How many rows of feature tables were compared with the events of their lanes; how many were not, since events came
-    meanwhile; and which tables were not, with the reason.
+    """What was compared with the events of its lane.
+
+    Attributes:
+        compared: number of rows.
+        changed_meanwhile: number of rows that were not compared, since events came meanwhile.
+        not_compared: the tables that were not compared, each with the reason.
     """
 
     compared: int = 0
@@ -107,18 +111,19 @@ def _audit(stores: Stores, names: tuple[str, ...], share: int, steps: Steps) -> 
     from headrace.features.audit import audit
     from headrace.features.register import Registrations
     from headrace.features.restore import living_rows
-    from headrace.features.values import registry_name
+    from headrace.features.values import is_registry
+    from headrace.log.seam import which_of
     from headrace.recovery.report import Finding
 
-    log, registry = Registrations(stores), registry_name("")
-    events = [row for row in living_rows(stores) if not row.name.endswith(registry)]
+    log = Registrations(stores)
+    events = [row for row in living_rows(stores) if not is_registry(row.name)]
     lanes = [one for row in events if not names or row.name in names for one in row.logs]
     rows, findings = Rows(), list[Finding]()
     for number, lane in enumerate(lanes):
         steps("rows of feature tables", number, len(lanes))
         config = lane.config
         try:
-            found = audit(log, (config.name, config.role) if config.role else config.name, share)
+            found = audit(log, which_of(config.name, config.role), share)
         except HeadraceError as exc:  # of a damaged log the report says more
             rows.not_compared.append(f"{config.title}: {exc}")
             continue

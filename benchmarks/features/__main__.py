@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 
 from benchmarks.features import backfill, cpu, embed, loads
-from benchmarks.result import Result, machine, markdown
+from benchmarks.result import Result, machine, publish
 from benchmarks.wire import LoadFailed, Server
 from tests.support.emulated_cloud import dev_server
 
@@ -19,16 +18,8 @@ PEER = "beava 0.0.6"
 LOADS = ("load", "server", "events_per_s", "p50_ms", "p95_ms", "p99_ms", "max_ms", "busy")
 CPU = ("what", "us", "us_1h", "per_s", "wall_per_s")
 BACKFILL = (
-    *(
-        "events",
-        "rows",
-        "live_fold_cpu_s",
-        "job_cpu_s",
-        "beyond_fixed_cpu_s",
-        "per_million_cpu_s",
-        "wall_s",
-        "peak_mb",
-    ),
+    *("events", "rows", "live_fold_cpu_s", "job_cpu_s", "beyond_fixed_cpu_s", "per_million_cpu_s"),
+    *("wall_s", "peak_mb"),
 )
 
 
@@ -71,7 +62,7 @@ def embedded(peer: str | None, frames: str) -> Iterator[dict[str, Any]]:
 
 
 def tell(what: str) -> None:
-    """Says on standard error what goes on."""
+    """Reports progress on standard error."""
     click.echo(what, err=True)
 
 
@@ -86,7 +77,7 @@ def tell(what: str) -> None:
     "--backfill",
     "events",
     type=click.IntRange(min=10),
-    help="Measure the back-fill of so many events, compare all rows with those of live folds, and nothing else.",
+    help="Measure the back-fill of this many events, compare all rows with those of live folds, and nothing else.",
 )
 @click.option("--markdown", "markdown_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the table.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures.")
@@ -109,7 +100,7 @@ def main(
     uv run python -m benchmarks.features --cpu
     uv run python -m benchmarks.features --backfill 1000000
 
-    The peer is started by hand, outside of this project, and acknowledges from memory. Headrace acknowledges what is
+    You start the peer yourself, outside of this project; it acknowledges from memory. Headrace acknowledges what is
     stored, on an emulated cloud in one process tree, whose store is the slow part; with --embed both are in memory. The
     client is one process, the same for both, and shares the cores with them.
 
@@ -133,13 +124,7 @@ def main(
     except (LoadFailed, backfill.BackfillFailed, OSError) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
-    table = markdown(rows, columns)
-    click.echo(table)
-    if json_file:
-        document = {"machine_before": before, "machine_after": machine(), "results": rows}
-        json_file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    if markdown_file:
-        markdown_file.write_text(table + "\n")
+    publish(rows, columns, before, markdown_file, json_file)
 
 
 if __name__ == "__main__":

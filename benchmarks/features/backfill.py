@@ -1,5 +1,5 @@
-"""A back-fill by the real job, on Spark in a measured process, over segments in a folder; and the rows that live folds made
-of the same events, which must be the same.
+"""A back-fill by the real job, on Spark in a measured process, over segments in a folder; its rows must be those
+that live folds made of the same events.
 """
 
 from __future__ import annotations

@@ -53,7 +53,9 @@ def frame(body: bytes) -> bytes:
 
 
 def frames(doors: Doors, *, pushes: int, at_once: int) -> Result:
-    """Pushes over one TCP connection. So many frames are sent together, then their answers are read: that is a latency."""
+    """Pushes over one TCP connection. `at_once` frames are sent together; a latency is the time until all of them are
+    answered.
+    """
     loads.begin(Client(Server(doors.url, "")))
     latencies, sent = list[float](), 0
     with socket.create_connection(doors.frames, TIMEOUT_S) as connection, connection.makefile("rb") as answers:

@@ -32,7 +32,7 @@ MIXED = table(
 
 
 def data(number: int, users: int = USERS) -> dict[str, Any]:
-    """Returns the data of event `number`: one of so many users, one of 500 merchants, an amount of cents; about 60 bytes of
+    """Returns the data of event `number`: one of `users` users, one of 500 merchants, an amount of cents; about 60 bytes of
     JSON.
     """
     row = operators.row(number)

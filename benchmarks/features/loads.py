@@ -35,7 +35,9 @@ def settle(client: Client) -> None:
     while not client.ask("POST", "get", body={"table": "U", "key": last, "consistency": "stale"}):
         if time.perf_counter() - began > _FOLD_TIMEOUT_S:
             raise LoadFailed(f"events were not folded in {_FOLD_TIMEOUT_S} s")
-        time.sleep(_POLL_S)
+        time.sleep(
+            _POLL_S
+        )  # no server tells when it has folded: it is asked, seldom enough to leave it the processors
 
 
 def push(server: Server, *, clients: int, pushes: int, deduped: bool = False) -> Result:
@@ -129,7 +131,7 @@ def fold_lag(server: Server, *, pushes: int, per_s: int) -> Result:
             seen = time.perf_counter()
             latencies += [(seen - acked.pop(name)) * 1000 for name, row in zip(names, rows, strict=True) if row]
         else:
-            time.sleep(0.002)
+            time.sleep(0.002)  # until the next push or look is due: nothing to wait for but the clock
     client.connection.close()
     return Result(
         f"acknowledged to folded, {per_s} pushes/s",

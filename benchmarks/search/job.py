@@ -1,4 +1,4 @@
-"""One job over a bucket that is a folder, of indexing or one that was requested:
+"""One job over a bucket that is a folder, either an index job or one that a surface asked for:
 `python -m benchmarks.search.job BUCKET jobs/<id>/input.json.zst`.
 """
 

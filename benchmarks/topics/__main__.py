@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-import orjson
 
-from benchmarks.result import Result, machine, markdown
+from benchmarks.result import Result, machine, publish
 from benchmarks.topics import loads, push
 from benchmarks.wire import LoadFailed, Server
 from tests.support.emulated_cloud import DevServer, dev_server
@@ -125,13 +124,7 @@ def main(
     except (LoadFailed, OSError) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
-    table = markdown(rows, GROWTH if growth else PUSH if is_push else COLUMNS)
-    click.echo(table)
-    if json_file:
-        document = {"machine_before": before, "machine_after": machine(), "results": rows}
-        json_file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    if markdown_file:
-        markdown_file.write_text(table + "\n")
+    publish(rows, GROWTH if growth else PUSH if is_push else COLUMNS, before, markdown_file, json_file)
 
 
 if __name__ == "__main__":

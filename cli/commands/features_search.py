@@ -27,7 +27,7 @@ from cli.options import example
 def command(tables: Tables, event: str, **options: Any) -> None:
     """Find the events of the kind EVENT that match QUERY, in all its lanes.
 
-    The event must be registered with `"search": true`. Each field of its schema can be asked for, and the time of
+    The event must be registered with `"search": true`. The query can name each field of its schema, and the time of
     arrival as `ts`. An event is found as soon as its push is acknowledged.
     """
     what = f"search of {event}"
@@ -39,7 +39,7 @@ def command(tables: Tables, event: str, **options: Any) -> None:
 
 
 def _parse(text: str) -> Hit:
-    """Returns an event from its JSON text. The fields are those of its data; where it is, is lane and offset."""
+    """Returns an event from its JSON text: its fields are those of its data, its place is lane and offset."""
     given = object_members(text)
     lane = value(given["lane"])
     offset = f"{lane}:{given['offset']}" if lane else given["offset"]

@@ -22,6 +22,7 @@ from functions.wiring import make_logger
 from functions.worker import is_poison
 from headrace.errors import Gone, NotFound
 from headrace.features.fold import Pass
+from headrace.log.seam import which_of
 
 PASS_S = 10.0  # the function has twice that: what was begun by then must end, and a message must be sent
 Json = Mapping[str, Any]
@@ -79,8 +80,7 @@ class FolderFunction:
         until = clock.monotonic() + PASS_S
         meter.add(FolderMetric.Passes)
         try:
-            which = (message.name, message.role) if message.role else message.name
-            found = self.context.folder.fold(which, until, tries)
+            found = self.context.folder.fold(which_of(message.name, message.role), until, tries)
         except (NotFound, Gone):
             return False
         self._measure(message, found)

@@ -9,14 +9,22 @@ from collections.abc import Iterator
 from headrace.features.define import follower
 from headrace.features.documents import generation_of, read_registry
 from headrace.features.register import Registrations
-from headrace.features.values import FEATURES, FOLD, REGISTER, lane, lane_state_of, registry_name, registry_state_of
-from headrace.log.seam import Which
+from headrace.features.values import (
+    FEATURES,
+    FOLD,
+    REGISTER,
+    is_registry,
+    lane,
+    lane_state_of,
+    registry_name,
+    registry_state_of,
+)
+from headrace.log.seam import which_of
 from headrace.log.stores import Stores
 from headrace.tables.catalog import Row
 from headrace.wal.state import incarnation_of
 
 _PAGE = 500
-_REGISTRY = registry_name("")
 
 
 def restore(stores: Stores, repair: bool) -> list[str]:
@@ -36,16 +44,14 @@ def _run(stores: Stores, log: Registrations, repair: bool) -> Iterator[str]:
             newest = stores.wal.newest(one.log_id)
             if newest is None or newest.state.ended:
                 continue
-            is_registry = row.name.endswith(_REGISTRY)
-            kind = REGISTER if is_registry else FOLD
+            kind = REGISTER if is_registry(row.name) else FOLD
             if stores.follows.get(one.log_id, kind, "-") is None:
                 yield f"{kind} without a follower: log={one.config.title}"
                 if repair:
-                    which: Which = (row.name, one.config.role) if one.config.role else row.name
-                    log.follow(which, follower(one.config, one.log_id, kind))
-            if is_registry:
+                    log.follow(which_of(row.name, one.config.role), follower(one.config, one.log_id, kind))
+            if is_registry(row.name):
                 registry = log.definition_of(log.head(row.name)).derive(read_registry)
-                namespace = row.name.removesuffix(_REGISTRY)
+                namespace = row.name.removesuffix(registry_name(""))
                 namespaces.add(namespace)
                 if registry_state_of(newest.state).incarnation != incarnation_of(one.config, newest.state):
                     recovered.add(namespace)

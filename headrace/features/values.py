@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.errors import InvalidRequest
-from headrace.log.seam import Which
+from headrace.log.seam import Which, which_of
 from headrace.wal.extension import Extension
 from headrace.wal.state import LogState
 
@@ -46,6 +46,11 @@ def registry_name(namespace: str) -> str:
     return f"{namespace}/.registry"
 
 
+def is_registry(name: str) -> bool:
+    """Tells whether a log of this surface has the registrations of a namespace, not events."""
+    return name.endswith(registry_name(""))
+
+
 def role_of(lane: int) -> str:
     """Returns the role of a lane among the logs of its name."""
     return f"lane.{lane}" if lane else ""
@@ -58,8 +63,7 @@ def lane_of(role: str) -> int:
 
 def lane(namespace: str, event: str, number: int) -> Which:
     """Returns the log that is a lane."""
-    name = event_name(namespace, event)
-    return (name, role_of(number)) if number else name
+    return which_of(event_name(namespace, event), role_of(number))
 
 
 class LaneState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="lane"):

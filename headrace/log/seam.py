@@ -41,6 +41,11 @@ def split(which: Which) -> tuple[str, str]:
     return (which, "") if isinstance(which, str) else which
 
 
+def which_of(name: str, role: str) -> Which:
+    """Returns the log with a name and a role; the role of a main log is empty."""
+    return (name, role) if role else name
+
+
 class Look(NamedTuple):
     """A log in the form that decisions take.
 

@@ -123,7 +123,7 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
     type=click.IntRange(0, 1000),
     default=1,
     show_default=True,
-    help="Rows that each event changes: one in each of so many tables.",
+    help="Tables in which each event changes a row.",
 )
 @click.option("--feature-rows", type=Amount(), default=0, help="Rows that the tables have.")
 @click.option("--row-bytes", type=click.IntRange(1, 10**7), default=1000, show_default=True, help="Bytes of a row.")

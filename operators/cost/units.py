@@ -89,16 +89,13 @@ def others(estimate: Estimate) -> Iterator[UnitPrice]:
 
 
 def reactions(estimate: Estimate) -> Iterator[UnitPrice]:
-    """Yields the price of one more unit of what queues, routers, watches, sockets, webhooks and
-    feature tables do, as `others` does: with
-    requests, functions, sealing and trimming.
+    """Yields the price of one more unit of what queues, routers, watches, sockets, webhooks and feature tables do, as
+    `others` does: with requests, functions, sealing and trimming.
     """
     single = _busy(estimate, record_bytes=500, batch=1)
 
     def million(**fields: float) -> float:
-        (name,) = (
-            field for field in fields if field not in ("job_batch", "event_batch", "feature_tables", "deduped")
-        )
+        name = next(iter(fields))  # what is counted; the others say how it is done
         at = replace(single, work=replace(single.work, **fields))  # type: ignore[arg-type]
         return _more(at, **{name: 2 * fields[name]}) / fields[name] * _MILLION
 

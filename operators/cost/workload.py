@@ -34,7 +34,7 @@ class Workload:
         webhooks: deliveries of webhooks.
         events: events that are pushed to feature tables, `event_batch` of them in one push, into `lanes` lanes.
         deduped: whether they have a dedupe value.
-        feature_tables: rows that each event changes: one in each of so many tables, and no row twice in one pass.
+        feature_tables: rows that each event changes: one in each of this many tables, and no row twice in one pass.
         feature_rows: rows that the tables have.
         row_bytes: size of a row.
         feature_reads: strong reads of one row each.
@@ -171,7 +171,7 @@ class Assumptions:
         watch_check_s: how often it looks whether there is a newer one.
         watch_in_turn: how many topics it reads at each look at its bell.
         receiver_ms: how long a receiver of webhooks takes to answer.
-        fold_s: in which time events of a lane lead to one pass of the folder.
+        fold_s: time within which all events of a lane lead to one pass of the folder.
         fold_writers: how many rows a pass writes at a time.
         job_start_s, job_least_s: time until a job run works, and the least time that is billed.
         page_bytes, page_records: size of a page of a read.

@@ -22,12 +22,12 @@ from operators.doctor.facts import (
     JobFacts,
     LogFacts,
     QueueFacts,
-    Resources,
     TableFacts,
     WaitingFacts,
 )
 from operators.doctor.features import Features
 from operators.doctor.following import Following, attempt
+from operators.doctor.resources import Resources
 from operators.stores import threads
 
 MAX_LOGS = 200

@@ -20,7 +20,8 @@ from cli.terminal import say
 from headrace import VERSION
 from headrace.settings import child_environment
 from operators.doctor import facts, rules
-from operators.doctor.facts import Check, Resources, ServerFacts, of_environment, of_stack, of_state_file
+from operators.doctor.facts import Check, ServerFacts
+from operators.doctor.resources import Resources, of_environment, of_stack, of_state_file
 from operators.stores import print_json
 
 _DYNAMODB_TIMEOUT_S = 10.0

@@ -8,8 +8,8 @@ from itertools import islice
 
 from headrace import jobs
 from headrace.features.register import Registrations
-from headrace.features.values import FEATURES, registry_name
-from headrace.log.seam import Which
+from headrace.features.values import FEATURES, is_registry, registry_name
+from headrace.log.seam import which_of
 from headrace.log.stores import Stores
 from headrace.objects import keys
 from headrace.wal.state import LogConfig
@@ -28,6 +28,7 @@ class Features:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
+        self._log = Registrations(stores)
 
     def look(self) -> FeatureFacts:
         """Gathers and returns all facts; what could not be asked is an error text among them."""
@@ -39,9 +40,8 @@ class Features:
     def _logs(self) -> tuple[tuple[LaneFacts, ...], tuple[RegistryFacts, ...]]:
         rows = self._stores.catalog.living(FEATURES, limit=MAX_LANES)
         logs = [log.config for row in rows for log in row.logs][:MAX_LANES]
-        suffix = registry_name("")
-        registries = [config.name.removesuffix(suffix) for config in logs if config.name.endswith(suffix)]
-        lanes = [config for config in logs if not config.name.endswith(suffix)]
+        registries = [config.name.removesuffix(registry_name("")) for config in logs if is_registry(config.name)]
+        lanes = [config for config in logs if not is_registry(config.name)]
         return tuple(threads().map(self._lane, lanes)), tuple(threads().map(self._registry, registries))
 
     def _lane(self, config: LogConfig) -> LaneFacts:
@@ -49,8 +49,7 @@ class Features:
         return found or LaneFacts(config.title, error=error)
 
     def _folded(self, config: LogConfig) -> LaneFacts:
-        log = Registrations(self._stores)
-        which: Which = (config.name, config.role) if config.role else config.name
+        log, which = self._log, which_of(config.name, config.role)
         head = log.head(which)
         mark = log.mark_of(head)
         folded = max(mark.folded if mark is not None else 0, head.state.floor)
@@ -67,7 +66,7 @@ class Features:
         return found or RegistryFacts(namespace, error=error)
 
     def _under_way(self, namespace: str) -> RegistryFacts:
-        log, now_ms = Registrations(self._stores), self._stores.clock.now_ms()
+        log, now_ms = self._log, self._stores.clock.now_ms()
         view = log.registry(namespace)
         open_ms = None
         if view.state.is_open:
@@ -83,9 +82,9 @@ class Features:
         since = f"{keys.JOBS}{self._stores.clock.now_ms() - _RECENT_MS:013d}"
         found = islice(objects.list(keys.JOBS, after=since), MAX_JOB_OBJECTS)
         ended = [key.split("/")[1] for key in found if key.endswith(f"/{_ENDED}")]
-        seen = [(job_id, jobs.status(objects, job_id)) for job_id in ended]
+        seen = threads().map(lambda job_id: jobs.status(objects, job_id), ended)
         return tuple(
-            FailedJobFacts(job_id, one.kind, one.reason)
-            for job_id, one in seen
-            if one is not None and one.state == "failed"
+            FailedJobFacts(job_id, status.kind, status.reason)
+            for job_id, status in zip(ended, seen, strict=True)
+            if status is not None and status.state == "failed"
         )

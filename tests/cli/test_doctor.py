@@ -40,8 +40,8 @@ from operators.doctor.facts import (
     VisitFacts,
     WaitingFacts,
     exit_code,
-    of_stack,
 )
+from operators.doctor.resources import of_stack
 
 ROOT = Path(__file__).parents[2]
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
