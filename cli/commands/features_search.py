@@ -32,10 +32,10 @@ def command(tables: Tables, event: str, **options: Any) -> None:
     """
     what = f"search of {event}"
 
-    def send(body: bytes) -> httpx.Response:
-        return tables.call("POST", "search", what, body=body)
+    def send(body: dict[str, Any]) -> httpx.Response:
+        return tables.call("POST", "search", what, body={"event": event, **body})
 
-    show(send, what, _parse, more={"event": event}, **options)
+    show(send, what, _parse, **options)
 
 
 def _parse(text: str) -> Hit:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import click
@@ -22,7 +21,7 @@ from cli.terminal import output, print_document, say
 
 PAGE_HITS = 500  # the most that a server gives at once
 SHOWN_FIELDS = 6
-Send = Callable[[bytes], httpx.Response]
+Send = Callable[[dict[str, Any]], httpx.Response]
 
 EPILOG = """\b
 A query:
@@ -108,10 +107,10 @@ def command(connection: Connection, name: str, **options: Any) -> None:
     target = connection.target(name)
     client, what = connection.client(target.url), f"search of {target.name}"
 
-    def send(body: bytes) -> httpx.Response:
+    def send(body: dict[str, Any]) -> httpx.Response:
         headers = {"content-type": "application/json"}
         url = f"{target.url}/_search"
-        return client.send("POST", url, what=what, headers=headers, content=body, expect=(408,))
+        return client.send("POST", url, what=what, headers=headers, content=json_bytes(body), expect=(408,))
 
     show(send, what, Hit.parse, **options)
 
@@ -131,7 +130,6 @@ def show(
     timeout_ms: int | None,
     explain: bool,
     as_json: bool,
-    more: Mapping[str, object] = MappingProxyType({}),
 ) -> None:
     """Searches, and prints the hits.
 
@@ -139,12 +137,11 @@ def show(
         send: sends the body of a search, and returns the answer.
         what: what is done, for messages.
         parse: returns a hit from its JSON text.
-        more: further members of the body.
         query, sort, limit, show_all, after, fields, as_records, timeout_ms, explain, as_json: what `search_options` adds.
     """
     if as_records and as_json:
         raise BadInput("--records and --json exclude each other")
-    body: dict[str, Any] = {**more, "q": query}
+    body: dict[str, Any] = {"q": query}
     if sort:
         body["sort"] = list(sort)
     if after is not None:
@@ -190,7 +187,7 @@ def pages(send: Send, what: str, body: dict[str, Any], limit: int | None) -> Ite
     left = limit
     while True:
         wanted = PAGE_HITS if left is None else min(left, PAGE_HITS)
-        answer = send(json_bytes({**body, "size": wanted}))
+        answer = send({**body, "size": wanted})
         page = members(in_time(answer, what, "ask for less: a narrower query, a smaller --limit"), what)
         yield page
         count = len(array_elements(page.get("hits", "[]")))
