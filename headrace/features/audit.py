@@ -55,10 +55,11 @@ class _Audit(NamedTuple):
 
 
 def audit(log: Registrations, which: Which, share: int = 1) -> Audited:
-    """Compares rows of a lane's tables with its events. Reads every event that is kept, and holds what it compares.
+    """Compares rows of a lane's tables with its events. Reads every event that is kept, and holds the entities that it
+    compares in memory.
 
     Args:
-        share: of so many entities one is compared, always the same ones; 1: all.
+        share: one of every `share` entities is compared, always the same ones; 1 compares all.
 
     Raises:
         NotFound, Gone: the lane has ended.
@@ -123,7 +124,7 @@ def _fold(
     audited: list[_Audit],
     share: int,
 ) -> dict[Key, Entity]:
-    """Returns the entities of tables, of so many one, as the events before an offset make them."""
+    """Returns the entities that are compared, one of every `share`, as the events before the offset `end` make them."""
     found: dict[Key, Entity] = {}
     position, lane = head.state.floor, lane_of(head.config.role)
     while audited and position < end:

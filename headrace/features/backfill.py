@@ -135,9 +135,10 @@ class Backfills:
         for number, head in enumerate(heads):
             first = head.state.floor
             pipelines = self._log.pipelines_of(head, first)
-            state = pipelines.last.document.tables.get(table)
-            if state is None or state.building != building:
-                return True  # it has ended meanwhile
+            document = pipelines.last.document
+            state = document.tables.get(table)
+            if state is None or state.building != building or document.event.lanes != len(heads):
+                return True  # it has ended, or began in other lanes than these: the relay asks for the job then
             end, at = barrier_of(pipelines, head, table, building.generation)
             if loses(first, pipelines, at, table):
                 return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from headrace.tables.items import Guard
 from headrace.topics.feeds import feed_in
 from headrace.topics.values import topic_of
 
-MOST = 20  # a transaction has 100 members; a router takes four of them, and two topics two more each
+MOST = 18  # a transaction has 100 members; a router takes five of them, and two topics two more each
 
 
 class Removing:
@@ -74,7 +75,9 @@ class Removing:
         names = [row.name for row in self._rows]
         if not names:
             return Decision((names,))
-        guards.append(Count(ROUTERS, -len(names), 0, usual_shard(names[0], 0)))
+        # Where they were counted: a shard that counts less than it has would take more than its part of a lower limit.
+        left = Counter(usual_shard(name, 0) for name in names)
+        guards += (Count(ROUTERS, -number, 0, shard) for shard, number in left.items())
         entries = tuple(
             Draft(look.log_id, "unroute", states[name]) for name, look in looks.items() if states[name] != look.state
         )

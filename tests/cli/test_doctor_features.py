@@ -16,7 +16,7 @@ from headrace.objects import keys, packed
 from operators.doctor.facts import FailedJobFacts, FeatureFacts, LaneFacts, RegistryFacts
 from operators.doctor.features import Features
 from tests.unit.features.backfilling import backfills
-from tests.unit.features.world import NS, World, event, table, tx
+from tests.unit.features.world import NS, World, event, poison, table, tx
 
 MINUTE_MS = 60_000
 
@@ -46,10 +46,7 @@ def test_a_table_that_has_stopped_is_told_with_the_reason(monkeypatch: pytest.Mo
     world = World(event(), table("Good", c="count"), table("Bad", s=("sum", {"field": "amount"})))
     world.push()
 
-    def fails(*_: object) -> None:
-        raise OverflowError("poison")
-
-    monkeypatch.setattr(Sum, "fold", fails)
+    monkeypatch.setattr(Sum, "fold", poison)
     Folder(Registrations(world.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
     assert look(world).lanes == (LaneFacts("default/Tx", 0, ("Bad: OverflowError at offset 0",)),)
 
@@ -80,12 +77,12 @@ def test_back_fills_and_jobs_that_failed_are_told() -> None:
     assert look(world).failed == ()
 
 
-def test_a_lane_that_can_not_be_read_is_told_by_its_name() -> None:
+def test_a_lane_that_can_not_be_read_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(event(), table())
     world.push()
 
     def mark(log_id: str) -> None:
         raise RuntimeError("does not parse")
 
-    world.rows.mark = mark  # type: ignore[method-assign]
+    monkeypatch.setattr(world.rows, "mark", mark)
     assert look(world).lanes == (LaneFacts("default/Tx", error="RuntimeError: does not parse"),)

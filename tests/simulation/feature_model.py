@@ -22,11 +22,11 @@ from headrace.features.values import lane as which_of
 from headrace.log.join import read_payload
 from headrace.log.requests import Head
 from headrace.log.stores import Stores
-from headrace.tables.features import TABLE, MemoryFeatures
 from headrace.wal.memory import MemoryWal
 from headrace.wal.state import Entry, LogConfig
 from tests.simulation.relay_world import Simulation
 from tests.unit.features.oracle import Event, Shape, barriers, is_same, row, shape_of
+from tests.unit.features.world import rows_of
 
 ROW = "an answer is that of the prefix that it names"
 NEWEST = "a prefix has all that was there when the read began"
@@ -157,9 +157,7 @@ class Model:
 
     def _has(self, log: Log, table: str, generation: str) -> bool:
         """Returns whether a generation is folded with the others in a lane, if the lane lives."""
-        rows: Any = self._stores.tables[TABLE]
-        kept: MemoryFeatures = rows
-        mark = kept.mark(log.log_id)
+        mark = rows_of(self._stores).mark(log.log_id)
         if log.ended is not None or mark is None:
             return log.ended is not None
         head = Head(log.log_id, log.config, self._stores.wal.newest(log.log_id).state, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,17 +13,15 @@ from msgspec.structs import replace
 
 from headrace.errors import HeadraceError, StoreError
 from headrace.features import backfill, define, documents, events, fold, register, restore, tail, verbs
-from headrace.features.jobs import load_part
 from headrace.features.pipeline import keys
 from headrace.features.pipeline.tables import Table
-from headrace.features.values import lane_of, lane_state_of
-from headrace.objects import ObjectMissing
+from headrace.features.values import lane_state_of
 from headrace.tables import marks
-from headrace.tables.features import Key, MemoryFeatures, StateRow
+from headrace.tables.features import MemoryFeatures, StateRow
 from headrace.tables.items import Refusal
 from headrace.tables.marks import Build, Mark
 from headrace.tables.producers import PutKey
-from tests.simulation.mutant import Mutant, Patch
+from tests.simulation.mutant import Mutant
 
 # Readers.
 
@@ -141,41 +140,36 @@ def _prune(features: Any, state: Any, now_ms: int) -> None:
 # Back-fills.
 
 
-class _Overwriting:
-    """Rows that are written in place of whatever is there."""
+class _Table:
+    """The table of rows with another `put`."""
 
-    def __init__(self, rows: Any) -> None:
-        self._rows = rows
+    def __init__(self, rows: Any, put: Any) -> None:
+        self._rows, self.put = rows, put
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._rows, name)
 
-    def put(self, row: StateRow, _: StateRow | None) -> Any:
-        return self._rows.put(row, self._rows.get([row.key]).get(row.key))
 
-
-def _install_anyhow(self: Any, *given: Any) -> Any:
+def _install_by(self: Any, put: Any, *given: Any) -> Any:
     rows = self._folder.table
-    self._folder.table = _Overwriting(rows)
+    self._folder.table = _Table(rows, put)
     try:
         return _install(self, *given)
     finally:
         self._folder.table = rows
 
 
-def _install_after_the_mark(self: Any, head: Any, build: Build, result: Any, until: float) -> Any:
-    number = lane_of(head.config.role)
-    parts = result.parts_of(number)
-    try:
-        rows = [row for part in parts for row in load_part(self._log.stores.objects, part)]
-    except ObjectMissing:
-        return _install(self, head, build, result, until)
-    noted = replace(build, installed=len(parts), folded=result.ends[number])
-    self._commit(marks.note_build(self.mark, noted))
-    for row in rows:
-        key = Key(head.log_id, build.generation, row.entity)
-        self._folder.table.put(StateRow(key, row.as_of, row.data, row.expires_at), None)
-    return noted
+def _install_anyhow(self: Any, *given: Any) -> Any:
+    rows = self._folder.table
+    return _install_by(self, lambda row, _: rows.put(row, rows.get([row.key]).get(row.key)), *given)
+
+
+def _install_after_the_mark(self: Any, *given: Any) -> Any:
+    later = list[Any]()
+    build = _install_by(self, lambda *row: later.append(row), *given)
+    for row in later:
+        self._folder.table.put(*row)
+    return build
 
 
 def _install_up_to_the_others(self: Any, *given: Any) -> Build:
@@ -225,8 +219,7 @@ _load, _write, _commit = fold.Folder.load, fold.Folder.write, fold._Run._commit
 _find, _install, _ending, _note = verbs.Features._find, fold._Run._install, backfill.Backfills._ending, marks.note
 
 
-def _mutant(name: str, hazard: str, *patches: Patch) -> Mutant:
-    return Mutant(name, hazard, *patches, world="features")
+_mutant = partial(Mutant, world="features")
 
 
 MUTANTS = (

@@ -24,6 +24,7 @@ from tests.simulation.feature_model import NS, Model, SurveyedWal
 from tests.simulation.feature_world import DEDUPE_MS, POISON, Actors, Process
 from tests.simulation.relay_world import Broken
 from tests.unit.features.backfilling import run_job, waiting_jobs
+from tests.unit.features.world import rows_of
 
 ROUNDS = 20  # passes after which a lane that is not folded never is
 
@@ -51,10 +52,12 @@ class Tables(Actors):
         self._read_everything(Process(stores), model)
         for number in range(self.lanes):
             which = which_of(NS, "Tx", number)
-            done = any(process.folder.fold(which, process.clock.monotonic() + 10).is_done for _ in range(ROUNDS))
-            mark = stores.tables[TABLE].mark(model.lanes["Tx", number][-1].log_id)  # type: ignore[attr-defined]
+            done = any(process.fold(which).is_done for _ in range(ROUNDS))
+            mark = rows_of(stores).mark(model.lanes["Tx", number][-1].log_id)
             end = model.lanes["Tx", number][-1].end
-            self.require("everything is folded at last", done and mark.folded == end, number, mark, end)
+            self.require(
+                "everything is folded at last", done and mark is not None and mark.folded == end, number, mark, end
+            )
         self._end_backfills(process, model)
         self._check_pipelines(process)
         self._read_everything(process, model)
@@ -79,13 +82,13 @@ class Tables(Actors):
             left = process.api.registry(NS).registry.building
             self.clock.advance(BUILD_MS / 1000)
             for one in process.folds.take():
-                process.folder.fold((one.name, one.role) if one.role else one.name, process.clock.monotonic() + 10)
+                process.fold((one.name, one.role) if one.role else one.name)
             if not left:
                 break
             self._read_everything(process, model)
         self.require("back-fills end by themselves", not left, left)
         for number in range(self.lanes):  # the relay hears of the end, too
-            process.folder.fold(which_of(NS, "Tx", number), process.clock.monotonic() + 10)
+            process.fold(which_of(NS, "Tx", number))
 
     def _read_everything(self, process: Process, model: Model, *, stale: bool = False) -> None:
         law = "at rest every read is answered"
@@ -109,7 +112,7 @@ class Tables(Actors):
             self.clock.advance(seconds)
             for number in range(self.lanes):
                 for _ in range(5 * ROUNDS):
-                    done = process.folder.fold(which_of(NS, "Tx", number), process.clock.monotonic() + 10)
+                    done = process.fold(which_of(NS, "Tx", number))
                     if not done.due_ms or done.due_ms > self.clock.now_ms():
                         break
         ended = [log_id for log_id, log in self.model.logs.items() if log.ended is not None]
@@ -146,7 +149,7 @@ class Tables(Actors):
             with suppress(InvalidRequest, Overloaded):
                 process.api.push(NS, "Tx", self._events())
         for number in range(self.lanes):
-            process.folder.fold(which_of(NS, "Tx", number), process.clock.monotonic() + 10)
+            process.fold(which_of(NS, "Tx", number))
         again, model = self._recover(self._kept())
         self._resume(again, model)
 

@@ -33,12 +33,13 @@ from headrace.features.define import follower
 from headrace.features.documents import Answers
 from headrace.features.errors import Behind
 from headrace.features.events import Entity, Event
-from headrace.features.fold import Folder
+from headrace.features.fold import Folder, Pass
 from headrace.features.pipeline.compiled import Pipeline, PipelineDocument, compile_pipeline
 from headrace.features.register import Registrations
 from headrace.features.values import REGISTER, GetRequest, registry_name
 from headrace.features.values import lane as which_of
 from headrace.features.verbs import Features
+from headrace.log.seam import Which
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
 from headrace.objects import keys, packed
@@ -49,6 +50,7 @@ from tests.simulation.relay_world import Died, Port, Simulation, Step
 from tests.support.clocks import ManualClock
 from tests.unit.features.backfilling import run_job, waiting_jobs
 from tests.unit.features.pipeline.documents import count, derived, event, table, total, where
+from tests.unit.features.world import rows_of
 
 USERS = ("a", "b", "c")
 VALUES = tuple(f"v{number}" for number in range(6))
@@ -59,7 +61,7 @@ FIELDS = {"id": "str", "user": "str", "n": "i64", "once": "str"}
 SETTINGS = Settings(state_age_ms=5_000, trim_age_ms=30_000)
 JUMPS = (0.001, 0.05, 0.4, 1.1, 3.0, 6.0, 12.0, 40.0, 400.0)
 WEIGHTS = (6, 6, 6, 6, 4, 3, 2, 1, 0.3)
-# Of the store calls: those before which a process is suspended, and for how many calls of others; by stage.
+# The share of store calls before which a process is suspended, and the most calls of others until it goes on; by stage.
 SUSPENDED = (0.04, 60)
 SUSPENDED_MORE = {"renewed": (0.12, 500), "backfilled": (0.12, 250)}
 STAGES = {  # by weight, what runs do
@@ -69,10 +71,10 @@ STAGES = {  # by weight, what runs do
     "trimmed": 15,  # little more than to trim a lane
     "outrun": 7,  # to push more than is folded, with room for little of that
 }
-POISONED = 0.07  # of the runs: those in which features of a table fail at an event
+POISONED = 0.07  # share of the runs in which features of a table fail at an event
 POISON = ("Big", 5)  # the table, and the event's offset
 UNFOLDED_BYTES, TAIL_BYTES = 600, 2_400
-FAILED = 0.1  # of the jobs, and of those that succeed: those of whose result a part gets lost
+FAILED = 0.1  # share of the jobs that fail, and of the others that lose a part of their result
 
 
 class SkewedClock:
@@ -108,6 +110,10 @@ class Process:
         self.relay = RegistryFollower(replace(context, folds=self.folds))
         self.parts = assemble(stores, MemoryQueue())
         self.stores, self.clock = stores, stores.clock
+
+    def fold(self, which: Which, seconds: int = 10) -> Pass:
+        """Folds a lane."""
+        return self.folder.fold(which, self.clock.monotonic() + seconds)
 
 
 class Actors(Simulation):
@@ -332,7 +338,7 @@ class Actors(Simulation):
     def _fold(self, process: Process) -> None:
         self.linger(15)
         which = which_of(NS, "Tx", self.random.randrange(self.lanes))
-        process.folder.fold(which, process.clock.monotonic() + self.random.choice((0, 10, 10)))
+        process.fold(which, self.random.choice((0, 10, 10)))
 
     def _backfill(self, process: Process) -> None:
         self.linger(20)
@@ -390,5 +396,4 @@ class Actors(Simulation):
         return [*registry, *self.model.logs]
 
     def _kept(self) -> MemoryFeatures:
-        kept: Any = self.stores.tables[TABLE]
-        return kept
+        return rows_of(self.stores)

@@ -22,7 +22,6 @@ from headrace.query.language.search_request import in_order, timeout_ms
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.search import Hit, SearchAnswer
 
-_REQUEST_MS = 5_000  # as one search of a stream
 _LANES = Threads(4, "search")  # each holds what it scans
 
 
@@ -53,6 +52,7 @@ def _search(call: Call, name: str, body: dict[str, Any]) -> dict[str, Any]:
     if event.lanes > 1 and not body.get("sort"):  # offsets of different lanes tell no order
         body = {**body, "sort": [f"{search_of(event).primary_timestamp_field}:desc"]}
     engine = call.context.lane_engine()  # the first call imports what follows
+    from headrace.query.engine.search import REQUEST_MS
     from headrace.query.engine.search import search as search_one
 
     timeout, began = timeout_ms(body.get("timeout_ms")), call.context.clock.monotonic()
@@ -62,14 +62,14 @@ def _search(call: Call, name: str, body: dict[str, Any]) -> dict[str, Any]:
         asked = {**body, "search_after": places[number], "timeout_ms": left}
         return search_one(engine, lane(call.namespace, name, number), asked)
 
-    with call.context.query(), within_deadline(_REQUEST_MS):
+    with call.context.query(), within_deadline(REQUEST_MS):
         answers = _LANES.map(search_lane, range(event.lanes))
     return {"timeout_ms": timeout, **_merge(answers, places)}
 
 
 def _places(event: EventNode, body: dict[str, Any]) -> Sequence[Any]:
-    """Returns where the page begins in each lane: the member `search_after` is that of the only lane, or an array for all.
-    Raises InvalidRequest.
+    """Returns where the page begins in each lane: `search_after` is the place in the only lane, or an array with a place
+    for each. Raises InvalidRequest.
     """
     after = body.get("search_after")
     if event.lanes == 1:

@@ -47,7 +47,7 @@ from headrace.query.language.search_request import SearchRequest
 from headrace.wal.state import decode_cursor, encode_cursor
 
 _FIRST_WAVE = 2  # runs: most pages of the newest records are full with them
-_REQUEST_MS = 5000  # the limit of any request in Prisma Streams
+REQUEST_MS = 5000  # the limit of any request in Prisma Streams
 
 
 class Hit(NamedTuple):
@@ -122,7 +122,7 @@ def search(engine: Engine, which: Which, asked: Mapping[str, Any]) -> SearchAnsw
         NotFound, Gone, Damaged, StoreTimeout, StoreThrottled: as a read.
     """
     began = engine.clock.monotonic()
-    with within_deadline(_REQUEST_MS):
+    with within_deadline(REQUEST_MS):
         snapshot = engine.sources.snapshot(which)
         try:
             return _Search(engine, snapshot, _parse(snapshot, asked), began).answer()

@@ -12,7 +12,7 @@ from headrace.features.pipeline.ops.core import Sum
 from headrace.features.register import Registrations
 from headrace.features.values import lane
 from tests.unit.features.backfilling import backfills, run_jobs
-from tests.unit.features.world import NS, World, event, table, tx
+from tests.unit.features.world import NS, World, event, poison, table, tx
 
 USERS = tuple("abcdefgh")
 WINDOWED = table("W", c=("count", {"window": "1h"}), s=("sum", {"field": "amount", "window": "1h"}))
@@ -134,11 +134,8 @@ def test_tables_whose_events_are_gone_or_that_have_stopped_are_left_out(monkeypa
     assert found.left_out == (("U", "it has events that are no longer kept"),)
     assert (found.rows, found.wrong) == (8, ()), "what has a window of the time for which events are kept is compared"
 
-    def fails(*_: object) -> None:
-        raise OverflowError
-
     world = World(event(), table(), table("C", c="count"))
-    monkeypatch.setattr(Sum, "fold", fails)
+    monkeypatch.setattr(Sum, "fold", poison)
     world.push()
     world.fold()
     assert look(world) == Audited(rows=1, left_out=(("U", "it has stopped"),))

@@ -25,9 +25,9 @@ from headrace.features.rows import read_row
 from headrace.features.values import lane
 from headrace.objects import keys, packed
 from headrace.tables.features import MemoryFeatures
-from tests.unit.features.backfilling import advance, backfills, finish, late, run_jobs
+from tests.unit.features.backfilling import advance, backfills, finish, late, run_jobs, waiting_jobs
 from tests.unit.features.interposing import Died, Interposed, at_every_call, die
-from tests.unit.features.world import NS, World, event, table, tx
+from tests.unit.features.world import NS, World, event, poison, table, tx
 
 
 def started(lanes: int = 1) -> World:
@@ -54,11 +54,8 @@ def fold_poison(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pushes an event, of which the features of the tables fail, and makes a pass."""
     world.push(tx(user="u0", amount=10))
 
-    def fails(*_: object) -> None:
-        raise OverflowError("poison")
-
     with monkeypatch.context() as patch:
-        patch.setattr(Sum, "fold", fails)
+        patch.setattr(Sum, "fold", poison)
         Folder(Registrations(world.stores)).fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
 
 
@@ -386,3 +383,22 @@ def test_random_histories(seed: int) -> None:
     total = world.api.head(lane(NS, "Tx", 0)).state.next_offset
     for name in ("U", "Late"):
         assert sum(world.get(f"u{number}", name, by=world.other()).get("c", 0) for number in range(5)) == total
+
+
+def test_a_start_that_meets_a_registration_with_more_lanes_leaves_the_job_to_the_relay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(event(), table("Late", c="count"))
+    build = Registrations.build
+
+    def build_after_a_reset(self: Registrations, *given: str) -> Any:
+        monkeypatch.undo()
+        world.api.reset(NS)
+        world.register(event(lanes=2, lane_key="user"), table("Late", c="count"))
+        return build(self, *given)
+
+    monkeypatch.setattr(Registrations, "build", build_after_a_reset)
+    backfills(world.stores).start(NS, "Late")
+    assert waiting_jobs(world.stores.objects) == []
+    finish(world, lanes=2)
+    assert not world.api.registry(NS).registry.building

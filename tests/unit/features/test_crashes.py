@@ -13,7 +13,7 @@ import pytest
 
 from functions.metrics import Meter, RelayMetric
 from functions.queue import MemoryQueue
-from functions.relay.context import Context, assemble
+from functions.relay.context import assemble
 from functions.relay.followers import Hint
 from functions.relay.lanes import RegistryFollower
 from headrace.features.define import follower
@@ -28,12 +28,11 @@ from tests.unit.features.world import NS, World, event, table, tx
 NODES = [event(dedupe_key="n", lanes=2, lane_key="user"), table()]
 
 
-def relay(stores: Stores, world: World) -> Context:
-    """Lets the relay of a process hear of the registry, and returns what it asks for."""
+def relay(stores: Stores, world: World) -> None:
+    """Lets the relay of a process hear of the registry."""
     context = assemble(stores, MemoryQueue(), Meter(RelayMetric, lambda _: None))
     head = world.api.head(registry_name(NS))
     RegistryFollower(context).visit(follower(head.config, head.log_id, REGISTER), Hint())
-    return context
 
 
 @pytest.mark.parametrize(("count", "calls"), [(1, 4), (3, 4), (5_000, 5)], ids=["one", "inline", "with an object"])

@@ -20,7 +20,7 @@ from headrace.features.values import FOLD, REGISTER, GetRequest, lane
 from headrace.features.verbs import Features
 from tests.support.faults import Faulty
 from tests.unit.features.interposing import Died, Interposed, at_every_call, die
-from tests.unit.features.world import NS, World, event, table, tx
+from tests.unit.features.world import NS, World, event, poison, table, tx
 
 EXPECTED = {"c": 3, "s": 6.0}
 
@@ -263,10 +263,7 @@ def test_an_operator_that_fails_stops_its_own_table_alone(monkeypatch: pytest.Mo
     world.push(tx(amount=1))
     world.fold()
 
-    def fails(*_: object) -> None:
-        raise OverflowError("poison")
-
-    monkeypatch.setattr(Sum, "fold", fails)
+    monkeypatch.setattr(Sum, "fold", poison)
     folder = Folder(Registrations(world.stores))
     world.push(tx(amount=2))
     done = folder.fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)

@@ -50,6 +50,18 @@ def tx(user: str = "a", amount: float = 1.0, n: int = 1) -> dict[str, Any]:
     return {"user": user, "amount": amount, "n": n}
 
 
+def rows_of(stores: Stores) -> MemoryFeatures:
+    """Returns the table of rows of stores in memory."""
+    table = stores.tables[TABLE]
+    assert isinstance(table, MemoryFeatures)
+    return table
+
+
+def poison(*_: object) -> None:
+    """Fails in place of an operator's `fold`."""
+    raise OverflowError("poison")
+
+
 class World:
     """One namespace.
 
@@ -71,9 +83,7 @@ class World:
     @property
     def rows(self) -> MemoryFeatures:
         """The table of rows."""
-        table = self.stores.tables[TABLE]
-        assert isinstance(table, MemoryFeatures)
-        return table
+        return rows_of(self.stores)
 
     def other(self) -> Features:
         """Returns another process with cold caches."""

@@ -58,12 +58,11 @@ from headrace.features.errors import (
 from headrace.features.values import MAX_READ
 from headrace.log.stores import Stores
 from headrace.memory import memory_stores
-from headrace.tables.features import TABLE
 from headrace.tables.marks import Mark, Stop
 from tests.support.faults import Faulty
 from tests.unit.api.asgi import TEXT, Answer, Server, http_scope
 from tests.unit.api.features.wire import SETTINGS, ask, code, get, refusal, register, serving
-from tests.unit.features.world import event, table, tx
+from tests.unit.features.world import event, rows_of, table, tx
 
 DIFF: dict[str, Any] = {"additive": [], "destructive": [{"kind": "agg_removal"}], "already_present": []}
 ERRORS: list[tuple[Exception, str, int, str]] = [
@@ -360,10 +359,9 @@ def test_a_registration_that_dies_half_way_may_take_effect_and_can_be_repeated(c
 def test_a_table_that_has_stopped_is_told_for_itself() -> None:
     server = serving(event(), table(), table("V", c2="count"))
     ask(server, "POST", "/push/Tx", tx())
-    rows = server.stores.tables[TABLE]
     log_id = server.parts.features().head("default/Tx").log_id
     stop = Stop("U.1.0", 0, "it fails")
-    assert rows.put_mark(Mark(log_id, 0, generations=("U.1.0", "V.1.0"), stopped=(stop,)))  # type: ignore[attr-defined]
+    assert rows_of(server.stores).put_mark(Mark(log_id, 0, generations=("U.1.0", "V.1.0"), stopped=(stop,)))
     fresh = on(server.stores)
     assert code(ask(fresh, "POST", "/get", {"table": "U", "key": "a"})) == (503, "table_stopped")
     body = {"requests": [{"table": "U", "key": "a"}, {"table": "V", "key": "a"}]}

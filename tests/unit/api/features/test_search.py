@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headrace.features.values import lane
+from headrace.log.seam import Decision, Draft
 from tests.support import index_runs
 from tests.unit.api.asgi import Server
 from tests.unit.api.features.wire import ask, code, register, serving
@@ -105,14 +107,10 @@ def test_events_that_are_no_longer_kept_are_in_no_answer() -> None:
     features = server.parts.features()
     which = lane(NS, "Tx", 0)
 
-    def retain(look: Any) -> Any:
-        from msgspec.structs import replace
+    def retain(looks: Sequence[Any], *_: Any) -> Decision:
+        return Decision((None,), (Draft(looks[0].log_id, "retain", replace(looks[0].state, floor=10)),))
 
-        from headrace.log.seam import Decision, Draft
-
-        return Decision((None,), (Draft(look.log_id, "retain", replace(look.state, floor=10)),))
-
-    features.control(which, lambda controls: controls.find_living(which), lambda looks, *_: retain(looks[0]))
+    features.control(which, lambda controls: controls.find_living(which), retain)
     for stage in stages(server, 1):
         assert numbers(search(server, "has:user", sort=["offset:asc"])) == list(range(10, 24)), stage
 
