@@ -228,7 +228,9 @@ def test_a_topic_with_many_routers_is_deleted(process: Process) -> None:
         process.route("a", f"d{number:02}")
     deleted, removed = process.routers.remove_topic("a")
     assert (deleted, len(removed)) == (True, 2 * MOST + 1)
-    assert not any(process.stores.sessions.counts(ROUTERS)), "a shard with less than none has room for more than its part"
+    assert not any(process.stores.sessions.counts(ROUTERS)), (
+        "a shard with less than none has room for more than its part"
+    )
 
 
 def test_a_topic_that_has_records_keeps_its_routers_if_asked(process: Process) -> None:
