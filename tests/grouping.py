@@ -52,7 +52,7 @@ LONGEST_FIRST = (
 def group_of(nodeid: str) -> str:
     """Returns the name of the group that a test belongs to: a server of the contract, a folder, or the test's file."""
     path = nodeid.partition("::")[0]
-    if path.startswith(CONTRACT) and not path.endswith(ALONE):
+    if path.startswith(CONTRACT) and not path.endswith(ALONE) and "[memory" not in nodeid:
         configuration = CONFIGURATION.search(nodeid)
         return f"contract: {configuration[1] if configuration else 'stages'}"
     folder = next((folder for folder in FOLDERS if path.startswith(folder)), path)

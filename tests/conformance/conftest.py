@@ -14,14 +14,14 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.conformance import memory
 from tests.conformance.coverage import FEATURES, TOPICS
-from tests.conformance.features import memory
+from tests.conformance.memory import MEMORY
 from tests.conformance.topics.client import Server
 from tests.conformance.topics.configurations import CONFIGURATIONS, GUARDED, STREAMED, STREAMING, STRICTEST
 from tests.support.emulated_cloud import dev_server
 from tests.support.pipeline import NO_METRICS
 
-MEMORY = "memory"  # three processes that share stores in memory: what each push asks of feature tables
 EXTERNAL_URL = os.environ.get("HEADRACE_CONTRACT_URL")
 EXTERNAL_GUARDED_URL = os.environ.get("HEADRACE_CONTRACT_GUARDED_URL")
 

@@ -24,6 +24,7 @@ def test_every_named_group_exists() -> None:
     [
         ("tests/conformance/contract/test_read.py::test_x[cold]", "contract: cold"),
         ("tests/conformance/contract/test_read.py::test_x[one-process-a]", "contract: one-process"),
+        ("tests/conformance/contract/test_read.py::test_x[memory-a]", "tests/conformance/contract/test_read.py"),
         ("tests/conformance/contract/test_search_oracle.py::test_x[mixed-2]", "contract: stages"),
         ("tests/conformance/contract/test_search.py::test_x", "contract: stages"),
         ("tests/conformance/contract/test_scopes.py::test_x[a]", "tests/conformance/contract/test_scopes.py"),

@@ -1,7 +1,9 @@
 """The ways to run the server: the contract holds in each of them.
 
-Each push asks every test of the strictest one. The others get the tests that are marked `sensitive`, with a reason, since
-their outcome can depend on the number of processes, on caches, or on whether records are sealed. `--full` asks all of all.
+Each push asks every test in memory: three applications that share their stores, and answer in a millisecond. Tests that are
+marked `sensitive`, with a reason, are asked of the strictest configuration and of the cold one, too: their outcome can depend on
+processes, on caches, or on whether records are sealed. What the relay does is asked of the strictest one. `--full` asks all
+of all.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ class Configuration(NamedTuple):
 
 
 STRICTEST = "three-processes"
+COLD = "cold"
 CONFIGURATIONS = {
     "one-process": Configuration(()),
     STRICTEST: Configuration(("--api-processes", "3", "--seal-records", "20", "--seal-age", "1s"), seals=True),
-    "cold": Configuration(("--cold",)),
+    COLD: Configuration(("--cold",)),
 }
 
 SWITCH = "HEADRACE_TEST_THROTTLED"  # names the file whose existence makes the store of `throttled.py` refuse writes

@@ -12,30 +12,48 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance import memory
 from tests.conformance.contract.client import TEXT, Api, Stream
-from tests.conformance.contract.configurations import CONFIGURATIONS, STRICTEST
+from tests.conformance.contract.configurations import COLD, CONFIGURATIONS, STRICTEST
 from tests.conformance.contract.stages import ASKED_FULLY, PLANS, Stage, stages
+from tests.conformance.memory import MEMORY
 from tests.support.emulated_cloud import dev_server
 
 EXTERNAL_URL = os.environ.get("HEADRACE_CONTRACT_URL")
 
 HERE = Path(__file__).parent
+FOLLOWED = {"test_subscriptions.py"}  # what it asks for is done by the relay
+
+
+@pytest.hookimpl(tryfirst=True)  # so that an id begins with the configuration
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Asks each test in the configurations that are for it."""
+    if "api" not in metafunc.fixturenames or metafunc.definition.path.parent != HERE:
+        return
+    if EXTERNAL_URL:
+        metafunc.parametrize("api", ["given-server"], indirect=True, scope="session")
+        return
+    sensitive = metafunc.definition.get_closest_marker("sensitive")
+    if sensitive is not None and not sensitive.args:
+        raise pytest.UsageError(f"{metafunc.definition.nodeid}: `sensitive` needs a reason")
+    names, of_each_push = [MEMORY, *CONFIGURATIONS], {MEMORY}
+    if metafunc.definition.path.name in FOLLOWED:
+        names, of_each_push = [*CONFIGURATIONS], {STRICTEST}
+    if sensitive is not None:
+        of_each_push = of_each_push | {STRICTEST, COLD}
+    params = [pytest.param(name, marks=() if name in of_each_push else pytest.mark.full, id=name) for name in names]
+    metafunc.parametrize("api", params, indirect=True, scope="session")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks `full` what a push need not ask. See `configurations.py` and `stages.py`."""
+    """Marks `full` the questions that a push need not ask on a stage. See `stages.py`."""
     sampled: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
         asked = getattr(item, "callspec", None)
         if item.path.parent != HERE or asked is None:
             continue
-        sensitive = item.get_closest_marker("sensitive")
-        if sensitive is not None and not sensitive.args:
-            raise pytest.UsageError(f"{item.nodeid}: `sensitive` needs a reason")
-        configuration, stage = asked.params.get("api"), asked.params.get("stage")
-        if configuration in CONFIGURATIONS and configuration != STRICTEST and sensitive is None:
-            item.add_marker("full")
+        stage = asked.params.get("stage")
         if stage in PLANS and stage not in ASKED_FULLY:
             sampled[item.nodeid.partition("[")[0], stage].append(item)
     for (_, stage), questions in sampled.items():
@@ -50,17 +68,21 @@ def given_server() -> Api:
     return Api((EXTERNAL_URL or "").rstrip("/"), key=os.environ.get("HEADRACE_CONTRACT_KEY"))
 
 
-@pytest.fixture(scope="session", params=["given-server"] if EXTERNAL_URL else CONFIGURATIONS)
+@pytest.fixture(scope="session")
 def api(request: pytest.FixtureRequest) -> Iterator[Api]:
     """Yields a running server; tests share it and keep to names of their own."""
     if EXTERNAL_URL:
         with given_server() as given:
             yield given
         return
-    configuration = CONFIGURATIONS[request.param]
     # Often enough that a test of the server's own metrics need not wait for long. Each interval of each process is a batch,
     # which is sealed, too.
     soon = {"HEADRACE_METRICS_INTERVAL_MS": "5000"}
+    if request.param == MEMORY:
+        with Api(memory.URL, http=memory.client(soon, 3)) as started:
+            yield started
+        return
+    configuration = CONFIGURATIONS[request.param]
     with (
         dev_server(*configuration.arguments, environment=soon) as server,
         Api(server.url, seals=configuration.seals) as started,

@@ -15,6 +15,7 @@ from headrace.settings import Settings
 from tests.conformance.topics.client import Server
 from tests.unit.api import asgi
 
+MEMORY = "memory"  # the name of this configuration: what most tests are asked in at a push
 URL = "http://localhost"
 
 
@@ -37,6 +38,11 @@ class InTurn(httpx.BaseTransport):
         return httpx.Response(answer.status, headers=answer.headers, content=answer.body)
 
 
+def client(environment: Mapping[str, str], processes: int) -> httpx.Client:
+    """Returns a client of processes with these settings."""
+    return httpx.Client(transport=InTurn(environment, processes))
+
+
 def serving(environment: Mapping[str, str], processes: int, key: str | None = None) -> Server:
     """Returns processes with these settings, asked with a key."""
-    return Server(URL, httpx.Client(transport=InTurn(environment, processes)), key)
+    return Server(URL, client(environment, processes), key)
