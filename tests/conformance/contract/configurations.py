@@ -2,8 +2,8 @@
 
 Each push asks every test in memory: three applications that share their stores, and answer in a millisecond. Tests that
 are marked `sensitive`, with a reason, are asked of the strictest configuration and of the cold one, too: their outcome can
-depend on processes, on caches, or on whether records are sealed. What the relay does is asked of the strictest one. `--full`
-asks all of all.
+depend on processes, on caches, or on whether records are sealed. What the relay does is asked of the strictest one.
+`--full` asks all of all.
 """
 
 from __future__ import annotations
