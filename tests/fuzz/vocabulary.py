@@ -221,15 +221,27 @@ PROFILES: tuple[dict[str, Any], ...] = (
     },
     {"profile": {"kind": "evlog", "redactKeys": ["id"]}},
     {"profile": {"kind": "metrics"}},
+    {
+        "profile": {
+            "kind": "otel-traces",
+            "redactKeys": ["id"],
+            "requestIdAttributes": ["rid"],
+            "attributeLimits": {"maxAttributeValueBytes": 5, "maxAttributesPerSpan": 2, "maxEventsPerSpan": 1},
+            "store": {"rawResourceAttributes": False, "rawSpanAttributes": False, "rawEvents": False, "rawLinks": False},
+            "dbStatementMode": "raw",
+            "urlMode": "raw",
+        }
+    },
     {"profile": {"kind": "state-protocol", "touch": _TOUCH}},
 )
 PROFILE_KEYS = (
     "apiVersion", "profile", "kind", "redactKeys", "correlation", "requestIdFields", "traceContextFields",
-    "parseTraceparent", "observability", "request", "tracesStream", "touch", *_TOUCH, *_TOUCH["memory"],
+    "parseTraceparent", "observability", "request", "tracesStream", "eventsStream", "requestIdAttributes", "store",
+    "attributeLimits", "maxLinksPerSpan", "rawLinks", "dbStatementMode", "urlMode", "touch", *_TOUCH, *_TOUCH["memory"],
     *_TOUCH["templates"], "hotKeyTtlMs", "lagRecoverFineTouchesAtSourceOffsets", "gcIntervalMs", "",
 )  # type: ignore[misc]  # fmt: skip
 PROFILE_WORDS: tuple[Any, ...] = (
-    *_ODD, "generic", "evlog", "metrics", "state-protocol", "coarse", "skipBefore", "error", "interval", "INFO", "warn",
+    *_ODD, "generic", "evlog", "metrics", "state-protocol", "otel-traces", "raw", "drop", "coarse", "skipBefore", "error", "interval", "INFO", "warn",
     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "500", " 200.0 ", "1e400", 500, 1e308, "insert", "update",
     "delete", "snapshot-start", {"1": 2, "4": "x"}, {"operation": "insert"}, {"control": "reset"}, {"password": "p"},
     "durable.streams/profile/v1", ["a"] * 65, 10**400,
@@ -245,6 +257,10 @@ EVENTS: tuple[dict[str, Any], ...] = (
     {"type": "t", "key": "1", "value": {"a": 1}, "oldValue": {"a": 2},
      "headers": {"operation": "update", "txid": "7", "timestamp": "2026-01-01T00:00:00Z"}},
     {"headers": {"control": "snapshot-start", "offset": "1"}},
+    {"traceId": "5b" * 16, "spanId": "08" * 8, "parentSpanId": "", "name": "n", "kind": 2, "startUnixNano": "1000000",
+     "endUnixNano": 2000000, "status": {"code": 2}, "resource": {"attributes": {"service.name": "s"}}, "requestId": "r",
+     "attributes": {"rid": "r", "url.full": "http://a/b?c", "db.statement": "select", "a.token": {"b": [1]}, "d": "long text"},
+     "events": [{"name": "exception", "attributes": {"exception.type": "E"}}, {}], "links": [{"traceId": "5b" * 16}]},
 )  # fmt: skip
 _KEY = "00112233aabbccdd"
 WAIT: dict[str, Any] = {

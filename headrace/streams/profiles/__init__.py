@@ -3,6 +3,7 @@
 profile         the interface with its default behaviour, and the profile of plain streams
 evlog           one wide event per request
 metrics         metric intervals
+otel_traces     spans of traces; `spans` has their canonical form
 state_protocol  changes of tables, and requests that wait for them (touch)
 
 `parse` reads a profile document, `parse_update` the body of a change; `resource` returns what the HTTP API shows.
@@ -23,6 +24,7 @@ from headrace.log.requests import JSON
 from headrace.streams.profiles import strict
 from headrace.streams.profiles.evlog import Evlog
 from headrace.streams.profiles.metrics import Metrics
+from headrace.streams.profiles.otel_traces import OtelTraces
 from headrace.streams.profiles.profile import Generic, Profile
 from headrace.streams.profiles.state_protocol import StateProtocol
 from headrace.streams.values import METRIC_STREAMS
@@ -34,6 +36,7 @@ _PARSERS: dict[str, Callable[[dict[str, Any]], Profile]] = {
     Evlog.kind: Evlog.parse,
     Generic.kind: Generic.parse,
     Metrics.kind: Metrics.parse,
+    OtelTraces.kind: OtelTraces.parse,
     StateProtocol.kind: StateProtocol.parse,
 }
 KINDS = tuple(sorted(_PARSERS))

@@ -23,7 +23,6 @@ from headrace.streams.profiles import strict
 from headrace.streams.profiles.numbers import integer_or_none, number_or_none
 from headrace.streams.profiles.profile import Profile, keyword, text, typed
 
-_MOST_NAMES = 64  # maximum names in each list, as in the Prisma Streams server
 FIELDS = (
     *("timestamp", "level", "service", "environment", "version", "region", "requestId", "traceId", "spanId"),
     *("method", "path", "status", "duration", "message", "why", "fix", "link", "sampling", "redaction", "context"),
@@ -60,13 +59,13 @@ class Options(msgspec.Struct, frozen=True):
 
     def document(self) -> dict[str, Any]:
         """Returns the given options in the form of the profile document."""
-        correlation = _given(
+        correlation = strict.given(
             requestIdFields=self.request_id_fields,
             traceContextFields=self.trace_context_fields,
             parseTraceparent=self.parse_traceparent,
         )
         observability = None if self.traces_stream is None else {"request": {"tracesStream": self.traces_stream}}
-        return _given(redactKeys=self.redact_keys, correlation=correlation or None, observability=observability)
+        return strict.given(redactKeys=self.redact_keys, correlation=correlation or None, observability=observability)
 
 
 class Evlog(Profile, frozen=True):
@@ -197,48 +196,18 @@ def parse_options(document: dict[str, Any]) -> Options:
     """
     strict.only(document, ("kind", "redactKeys", "correlation", "observability"), "profile")
     place = "profile.correlation"
-    correlation = _section(document, "correlation", place)
+    correlation = strict.section(document, "correlation", place)
     strict.only(correlation, ("requestIdFields", "traceContextFields", "parseTraceparent"), place)
     traceparent = correlation.get("parseTraceparent")
     if "parseTraceparent" in correlation and not isinstance(traceparent, bool):
         raise InvalidRequest(f"{place}.parseTraceparent must be boolean")
     return Options(
-        redact_keys=_redact_keys(document),
-        request_id_fields=_names(correlation, "requestIdFields", place),
-        trace_context_fields=_names(correlation, "traceContextFields", place),
+        redact_keys=strict.redact_keys(document),
+        request_id_fields=strict.names(correlation, "requestIdFields", place),
+        trace_context_fields=strict.names(correlation, "traceContextFields", place),
         parse_traceparent=traceparent,
-        traces_stream=_traces_stream(_section(document, "observability", "profile.observability")),
+        traces_stream=strict.counterpart(document, "tracesStream"),
     )
-
-
-def _redact_keys(document: dict[str, Any]) -> tuple[str, ...] | None:
-    names = _names(document, "redactKeys", "profile")
-    return None if names is None else tuple(dict.fromkeys(name.lower() for name in names))
-
-
-def _traces_stream(observability: dict[str, Any]) -> str | None:
-    place = "profile.observability"
-    strict.only(observability, ("request",), place)
-    request = _section(observability, "request", f"{place}.request")
-    strict.only(request, ("tracesStream",), f"{place}.request")
-    if "tracesStream" not in request:
-        return None
-    return strict.required_text(request["tracesStream"], f"{place}.request.tracesStream").strip()
-
-
-def _section(document: dict[str, Any], key: str, place: str) -> dict[str, Any]:
-    return strict.as_object(document[key], place) if key in document else {}
-
-
-def _names(document: dict[str, Any], key: str, place: str) -> tuple[str, ...] | None:
-    return strict.distinct_texts(document[key], f"{place}.{key}", _MOST_NAMES) if key in document else None
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    """Returns the options that are not None, with tuples as JSON arrays."""
-    return {
-        key: list(value) if isinstance(value, tuple) else value for key, value in options.items() if value is not None
-    }
 
 
 # Events.

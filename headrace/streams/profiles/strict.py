@@ -7,6 +7,8 @@ from typing import Any
 
 from headrace.errors import InvalidRequest
 
+_MOST_NAMES = 64  # maximum names in each list, as in the Prisma Streams server
+
 
 def as_object(value: Any, place: str) -> dict[str, Any]:
     """Returns `value` if it is a JSON object.
@@ -60,3 +62,47 @@ def distinct_texts(value: Any, place: str, limit: int) -> tuple[str, ...]:
     if not all(trimmed):
         raise InvalidRequest(f"{place} must not contain empty strings")
     return tuple(dict.fromkeys(trimmed))
+
+
+# What several profiles have among their options.
+
+
+def section(document: dict[str, Any], key: str, place: str) -> dict[str, Any]:
+    """Returns the object under `key`; an empty one if there is none.
+
+    Raises:
+        InvalidRequest: the value is not an object.
+    """
+    return as_object(document[key], place) if key in document else {}
+
+
+def names(document: dict[str, Any], key: str, place: str) -> tuple[str, ...] | None:
+    """Returns the list of texts under `key`, as `distinct_texts` does; None if there is none."""
+    return distinct_texts(document[key], f"{place}.{key}", _MOST_NAMES) if key in document else None
+
+
+def redact_keys(document: dict[str, Any]) -> tuple[str, ...] | None:
+    """Returns the option `redactKeys` in lower case; None if it is not given."""
+    found = names(document, "redactKeys", "profile")
+    return None if found is None else tuple(dict.fromkeys(name.lower() for name in found))
+
+
+def counterpart(document: dict[str, Any], key: str) -> str | None:
+    """Returns the stream that `profile.observability.request` names under `key`; None if it names none.
+
+    Raises:
+        InvalidRequest: there is another key, or the name is blank.
+    """
+    place = "profile.observability"
+    observability = section(document, "observability", place)
+    only(observability, ("request",), place)
+    request = section(observability, "request", f"{place}.request")
+    only(request, (key,), f"{place}.request")
+    return required_text(request[key], f"{place}.request.{key}").strip() if key in request else None
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Returns the options that are not None, with tuples as JSON arrays."""
+    return {
+        key: list(value) if isinstance(value, tuple) else value for key, value in options.items() if value is not None
+    }

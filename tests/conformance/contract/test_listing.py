@@ -47,7 +47,7 @@ def test_each_descriptor_says_what_the_stream_is(api: Api) -> None:
     assert {"sealed_through", "uploaded_through"} <= set(row)
 
 
-@pytest.mark.parametrize("kind", ["evlog", "metrics", "state-protocol"])
+@pytest.mark.parametrize("kind", ["evlog", "metrics", "otel-traces", "state-protocol"])
 def test_each_descriptor_shows_the_profile(api: Api, kind: str) -> None:
     stream = api.stream(prefix="profiled")
     expect(stream.set_profile(kind), 200)

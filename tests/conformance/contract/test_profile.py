@@ -9,7 +9,7 @@ import pytest
 from tests.conformance.contract.client import JSON, Api, Stream, expect, refused
 
 API_VERSION = "durable.streams/profile/v1"
-KINDS = ("generic", "evlog", "metrics", "state-protocol")
+KINDS = ("generic", "evlog", "metrics", "otel-traces", "state-protocol")
 
 
 def test_without_a_declaration_the_profile_is_generic(stream: Stream, text: Stream) -> None:
@@ -80,7 +80,7 @@ def test_generic_is_the_baseline_again(stream: Stream) -> None:
     assert stream.records() == [{"n": 1}]
 
 
-@pytest.mark.parametrize("kind", ["evlog", "metrics"])
+@pytest.mark.parametrize("kind", ["evlog", "metrics", "otel-traces"])
 def test_generic_keeps_the_schema_that_a_profile_installed(stream: Stream, kind: str) -> None:
     expect(stream.set_profile(kind), 200)
     before = stream.registry().json()

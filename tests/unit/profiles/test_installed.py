@@ -11,6 +11,16 @@ from headrace.query.language import canonical
 from headrace.streams import profiles
 
 INTERVAL = {"metric": "Latency", "unit": "ms", "windowStart": 0, "windowEnd": 10, "count": 1, "sum": 2}
+SPAN = {
+    "traceId": "5b8efff798038103d269b633813fc60c",
+    "spanId": "086e83747d0e381e",
+    "kind": 2,
+    "startUnixNano": "1000000",
+    "endUnixNano": "3500000",
+    "resource": {"attributes": {"service.name": "Shop"}},
+    "attributes": {"http.response.status_code": 503},
+    "events": [{"name": "exception", "attributes": {"exception.message": "Card declined"}}],
+}
 EVENT = {"requestId": "R", "status": 503, "service": "Shop", "error": {"message": "Card declined"}}
 
 
@@ -20,7 +30,7 @@ def installed(profile: profiles.Profile) -> registry.Registry:
     return registry.install(update, name="s", next_offset=0)
 
 
-@pytest.mark.parametrize("kind", ["evlog", "metrics"])
+@pytest.mark.parametrize("kind", ["evlog", "metrics", "otel-traces"])
 def test_the_registry_shows_what_the_profile_declares(kind: str) -> None:
     profile = profiles.parse({"kind": kind})
     shown = registry.document(installed(profile), "s")
@@ -31,7 +41,7 @@ def test_the_registry_shows_what_the_profile_declares(kind: str) -> None:
     assert shown.get("routingKey") == update.get("routingKey")
 
 
-@pytest.mark.parametrize(("kind", "record"), [("evlog", EVENT), ("metrics", INTERVAL)])
+@pytest.mark.parametrize(("kind", "record"), [("evlog", EVENT), ("metrics", INTERVAL), ("otel-traces", SPAN)])
 def test_a_normalised_record_fits_and_keeps_its_key(kind: str, record: dict[str, Any]) -> None:
     profile = profiles.parse({"kind": kind})
     found = installed(profile)
@@ -52,6 +62,17 @@ def test_the_fields_of_an_event_are_found() -> None:
     assert values["level"] == ["error"]
     assert values["timestamp"] == [0]
     assert values["error.message"] == [("card", "declined")]
+
+
+def test_the_fields_of_a_span_are_found() -> None:
+    profile = profiles.parse({"kind": "otel-traces"})
+    config = search_config.parse(installed(profile).search, 1)
+    values = canonical.values(config, 1, profile.normalize(SPAN, 0)[0])
+    assert values["traceId"] == [SPAN["traceId"]]
+    assert (values["service"], values["kind"], values["http.statusCode"]) == (["shop"], ["server"], [503])
+    assert (values["timestamp"], values["duration"], values["error.isError"]) == ([1], [2.5], [True])
+    assert (values["error.message"], values["events.name"]) == ([("card", "declined")], [("exception",)])
+    assert set(config.rollups) == {"spans", "http_server"}
 
 
 def test_the_system_stream_has_a_schema_without_search_or_key() -> None:

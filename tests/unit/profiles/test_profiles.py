@@ -24,11 +24,15 @@ WITH_OPTIONS: list[dict[str, Any]] = [
     {"kind": "evlog", "redactKeys": [" sessionToken ", "SESSIONTOKEN"], "correlation": {"requestIdFields": []}},
     {"kind": "evlog", "correlation": {"parseTraceparent": False, "traceContextFields": ["a.traceId"]}},
     {"kind": "evlog", "observability": {"request": {"tracesStream": " traces "}}},
+    {"kind": "otel-traces"},
+    {"kind": "otel-traces", "redactKeys": [" Pin ", "PIN"], "requestIdAttributes": ["rid"], "dbStatementMode": "raw"},
+    {"kind": "otel-traces", "attributeLimits": {"maxLinksPerSpan": 1}, "store": {"rawEvents": False}},
+    {"kind": "otel-traces", "urlMode": "raw", "observability": {"request": {"eventsStream": " events "}}},
 ]
 
 
-def test_the_four_kinds() -> None:
-    assert profiles.KINDS == ("evlog", "generic", "metrics", "state-protocol")
+def test_the_five_kinds() -> None:
+    assert profiles.KINDS == ("evlog", "generic", "metrics", "otel-traces", "state-protocol")
     assert profiles.resource(profiles.DEFAULT) == {
         "apiVersion": "durable.streams/profile/v1",
         "profile": {"kind": "generic"},
@@ -51,7 +55,7 @@ def test_a_document_comes_back_as_the_same_profile(document: dict[str, Any]) -> 
         ({"profile": {"kind": "generic"}, "kind": "generic"}, "profileUpdate.kind is not supported"),
         ({"profile": None}, "profile must be an object"),
         ({"profile": {}}, "profile.kind"),
-        ({"profile": {"kind": "topics"}}, "evlog|generic|metrics|state-protocol"),
+        ({"profile": {"kind": "topics"}}, "evlog|generic|metrics|otel-traces|state-protocol"),
         ({"profile": {"kind": "generic", "extra": True}}, "profile.extra"),
         ({"profile": {"kind": "metrics", "extra": True}}, "profile.extra"),
         ({"profile": {"kind": "evlog", "redactKeys": "a"}}, "profile.redactKeys must be an array"),
@@ -63,6 +67,16 @@ def test_a_document_comes_back_as_the_same_profile(document: dict[str, Any]) -> 
             {"profile": {"kind": "evlog", "observability": {"request": {"tracesStream": ""}}}},
             "profile.observability.request.tracesStream",
         ),
+        ({"profile": {"kind": "otel-traces", "dbStatementMode": "keep"}}, "profile.dbStatementMode must be drop or raw"),
+        ({"profile": {"kind": "otel-traces", "urlMode": None}}, "profile.urlMode must be drop_query or raw"),
+        ({"profile": {"kind": "otel-traces", "otlpLimits": {}}}, "profile.otlpLimits is not supported"),
+        ({"profile": {"kind": "otel-traces", "store": {"rawEvents": 1}}}, "profile.store.rawEvents must be boolean"),
+        (
+            {"profile": {"kind": "otel-traces", "attributeLimits": {"maxLinksPerSpan": True}}},
+            "profile.attributeLimits.maxLinksPerSpan must be a positive integer",
+        ),
+        ({"profile": {"kind": "otel-traces", "attributeLimits": {"maxSpans": 1}}}, "profile.attributeLimits.maxSpans"),
+        ({"profile": {"kind": "otel-traces", "observability": {"request": {"tracesStream": "t"}}}}, "tracesStream"),
         ({"profile": {"kind": "state-protocol", "touch": {"storage": "sqlite"}}}, "profile.touch.storage"),
         ({"profile": {"kind": "state-protocol", "touch": {"enabled": 1}}}, "profile.touch.enabled"),
     ],
@@ -94,7 +108,7 @@ def test_all_but_generic_need_a_json_stream(profile: Profile) -> None:
             install("text/plain")
 
 
-@pytest.mark.parametrize("kind", ["evlog", "metrics"])
+@pytest.mark.parametrize("kind", ["evlog", "metrics", "otel-traces"])
 def test_a_profile_that_rewrites_records_must_precede_them(kind: str) -> None:
     wanted = profiles.parse({"kind": kind})
     with pytest.raises(InvalidRequest, match="before appending data"):
@@ -113,7 +127,7 @@ def test_what_installing_puts_into_the_registry() -> None:
     }
     assert updates["generic"] is None
     assert updates["state-protocol"] is None
-    assert set(updates["evlog"] or ()) == {"schema", "search"}
+    assert set(updates["evlog"] or ()) == set(updates["otel-traces"] or ()) == {"schema", "search"}
     assert set(updates["metrics"] or ()) == {"schema", "search", "routingKey"}
     assert profiles.install(EVERY[0], profiles.DEFAULT, content_type="application/json", is_empty=False) is None
 
@@ -135,7 +149,7 @@ def test_a_profile_that_reads_no_records_leaves_them_alone(profile: Profile) -> 
 
 
 def test_only_enabled_touch_is_a_capability() -> None:
-    assert [profile.touch for profile in EVERY] == [None] * 4
+    assert [profile.touch for profile in EVERY] == [None] * len(EVERY)
     assert profiles.parse({"kind": "state-protocol", "touch": {"enabled": False}}).touch is None
     assert profiles.parse({"kind": "state-protocol", "touch": {"enabled": True}}).touch is not None
 
@@ -143,4 +157,6 @@ def test_only_enabled_touch_is_a_capability() -> None:
 def test_a_pair_of_streams_is_described() -> None:
     paired = profiles.parse({"kind": "evlog", "observability": {"request": {"tracesStream": "app-traces"}}})
     assert paired.observability("app") == {"request": {"events_stream": "app", "traces_stream": "app-traces"}}
+    paired = profiles.parse({"kind": "otel-traces", "observability": {"request": {"eventsStream": "app"}}})
+    assert paired.observability("app-traces") == {"request": {"events_stream": "app", "traces_stream": "app-traces"}}
     assert profiles.DEFAULT.observability("app") is None
