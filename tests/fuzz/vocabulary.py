@@ -259,7 +259,7 @@ EVENTS: tuple[dict[str, Any], ...] = (
     {"headers": {"control": "snapshot-start", "offset": "1"}},
     {"traceId": "5b" * 16, "spanId": "08" * 8, "parentSpanId": "", "name": "n", "kind": 2, "startUnixNano": "1000000",
      "endUnixNano": 2000000, "status": {"code": 2}, "resource": {"attributes": {"service.name": "s"}}, "requestId": "r",
-     "attributes": {"rid": "r", "url.full": "http://a/b?c", "db.statement": "select", "a.token": {"b": [1]}, "d": "long text"},
+     "attributes": {"rid": "r", "url.full": "http://a/b?c", "db.statement": "select", "a.token": {"b": [1]}, "d": "long"},
      "events": [{"name": "exception", "attributes": {"exception.type": "E"}}, {}], "links": [{"traceId": "5b" * 16}]},
 )  # fmt: skip
 _KEY = "00112233aabbccdd"
