@@ -227,7 +227,12 @@ PROFILES: tuple[dict[str, Any], ...] = (
             "redactKeys": ["id"],
             "requestIdAttributes": ["rid"],
             "attributeLimits": {"maxAttributeValueBytes": 5, "maxAttributesPerSpan": 2, "maxEventsPerSpan": 1},
-            "store": {"rawResourceAttributes": False, "rawSpanAttributes": False, "rawEvents": False, "rawLinks": False},
+            "store": {
+                "rawResourceAttributes": False,
+                "rawSpanAttributes": False,
+                "rawEvents": False,
+                "rawLinks": False,
+            },
             "dbStatementMode": "raw",
             "urlMode": "raw",
         }
@@ -241,7 +246,8 @@ PROFILE_KEYS = (
     *_TOUCH["templates"], "hotKeyTtlMs", "lagRecoverFineTouchesAtSourceOffsets", "gcIntervalMs", "",
 )  # type: ignore[misc]  # fmt: skip
 PROFILE_WORDS: tuple[Any, ...] = (
-    *_ODD, "generic", "evlog", "metrics", "state-protocol", "otel-traces", "raw", "drop", "coarse", "skipBefore", "error", "interval", "INFO", "warn",
+    *_ODD, "generic", "evlog", "metrics", "state-protocol", "otel-traces", "raw", "coarse", "skipBefore",
+    "error", "interval", "INFO", "warn",
     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "500", " 200.0 ", "1e400", 500, 1e308, "insert", "update",
     "delete", "snapshot-start", {"1": 2, "4": "x"}, {"operation": "insert"}, {"control": "reset"}, {"password": "p"},
     "durable.streams/profile/v1", ["a"] * 65, 10**400,

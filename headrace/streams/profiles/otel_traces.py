@@ -176,7 +176,9 @@ def _schema() -> dict[str, Any]:
             "name": _TEXT,
             "kind": {"type": "string", "enum": list(KINDS)},
             "status": _closed({"code": {"type": "string", "enum": list(STATUS_CODES)}, "message": _TEXT_OR_NULL}),
-            **_texts("service", "serviceNamespace", "serviceInstanceId", "environment", "version", "region", "requestId"),
+            **_texts(
+                "service", "serviceNamespace", "serviceInstanceId", "environment", "version", "region", "requestId"
+            ),
             "http": _closed(
                 {
                     **_texts("method", "route", "path", "target", "url"),

@@ -130,7 +130,11 @@ def normalize(record: Any, policy: Policy, now_ms: int) -> dict[str, Any]:
     span = strict.as_object(record, "otel-traces record")
     check(span)
     limits, store, cleaner = policy.limits, policy.store, _Cleaner(policy)
-    resource, scope, status = _object(span, "resource"), _object(span, "instrumentationScope"), _object(span, "status")
+    resource, scope, status = (
+        _object(span, "resource"),
+        _object(span, "instrumentationScope"),
+        _object(span, "status"),
+    )
     resource_attributes, _ = cleaner.attributes(resource.get("attributes"), "resource.attributes")
     scope_attributes, _ = cleaner.attributes(scope.get("attributes"), "instrumentationScope.attributes")
     attributes, left_out = cleaner.attributes(span.get("attributes"), "attributes")
@@ -315,13 +319,17 @@ class _Derived:
     def _status(self) -> int | None:
         kept = integer_or_none(_object(self._kept, "http").get("statusCode"))
         given = (self._attributes.get(key) for key in ("http.response.status_code", "http.status_code"))
-        return kept if kept is not None else next((one for one in map(integer_or_none, given) if one is not None), None)
+        return (
+            kept if kept is not None else next((one for one in map(integer_or_none, given) if one is not None), None)
+        )
 
     def error(self, code: str, message: str | None, events: list[dict[str, Any]]) -> dict[str, Any]:
         """Returns what went wrong: from the attributes, else from the first exception among the events."""
         failed = next((event["attributes"] for event in events if _is_exception(event)), {})
         exception = _Derived({}, self._policy, failed)
-        kind = self.text("type", "exception.type", "error.type", group="error") or exception.attribute("exception.type")
+        kind = self.text("type", "exception.type", "error.type", group="error") or exception.attribute(
+            "exception.type"
+        )
         status, kept = self._status(), _object(self._kept, "error").get("isError")
         is_error = code == "error" or (status is not None and status >= 500) or kind is not None
         return {

@@ -124,7 +124,13 @@ def test_a_span_without_times_has_the_servers_and_no_duration() -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["password", "Authorization", "http.request.header.authorization", "rpc.request.metadata.x-api-key", "user.api_key"],
+    [
+        "password",
+        "Authorization",
+        "http.request.header.authorization",
+        "rpc.request.metadata.x-api-key",
+        "user.api_key",
+    ],
 )
 def test_keys_that_end_like_a_secret_are_redacted(key: str) -> None:
     found = normal(attributes={"deep": {"a": [{key: "s"}]}, key: "s"}, resource={"attributes": {key: "s"}})
@@ -138,7 +144,9 @@ def test_keys_that_end_like_a_secret_are_redacted(key: str) -> None:
 def test_what_only_resembles_a_secret_stays() -> None:
     keys = secrets("tenant-id")
     assert is_secret("app.tenant_id", keys)
-    assert not any(is_secret(key, keys) for key in ("tokens", "passwordless", "cookie.count", "tenant", "id", "", "."))
+    assert not any(
+        is_secret(key, keys) for key in ("tokens", "passwordless", "cookie.count", "tenant", "id", "", ".")
+    )
 
 
 def test_statements_and_queries_are_dropped_unless_they_are_wanted() -> None:
@@ -219,7 +227,9 @@ def test_a_value_may_be_as_deep_as_it_can_be_read_again() -> None:
 
 
 @given(
-    objects("attributes", "events", "links", "resource", "status", "name", "kind", "startUnixNano", "traceFlags", "http")
+    objects(
+        "attributes", "events", "links", "resource", "status", "name", "kind", "startUnixNano", "traceFlags", "http"
+    )
     | st.fixed_dictionaries(
         {"attributes": objects("http.url", "db.statement", "exception.type"), "events": st.lists(objects("name"))}
     ),

@@ -67,7 +67,10 @@ def test_a_document_comes_back_as_the_same_profile(document: dict[str, Any]) -> 
             {"profile": {"kind": "evlog", "observability": {"request": {"tracesStream": ""}}}},
             "profile.observability.request.tracesStream",
         ),
-        ({"profile": {"kind": "otel-traces", "dbStatementMode": "keep"}}, "profile.dbStatementMode must be drop or raw"),
+        (
+            {"profile": {"kind": "otel-traces", "dbStatementMode": "keep"}},
+            "profile.dbStatementMode must be drop or raw",
+        ),
         ({"profile": {"kind": "otel-traces", "urlMode": None}}, "profile.urlMode must be drop_query or raw"),
         ({"profile": {"kind": "otel-traces", "otlpLimits": {}}}, "profile.otlpLimits is not supported"),
         ({"profile": {"kind": "otel-traces", "store": {"rawEvents": 1}}}, "profile.store.rawEvents must be boolean"),
@@ -75,7 +78,10 @@ def test_a_document_comes_back_as_the_same_profile(document: dict[str, Any]) -> 
             {"profile": {"kind": "otel-traces", "attributeLimits": {"maxLinksPerSpan": True}}},
             "profile.attributeLimits.maxLinksPerSpan must be a positive integer",
         ),
-        ({"profile": {"kind": "otel-traces", "attributeLimits": {"maxSpans": 1}}}, "profile.attributeLimits.maxSpans"),
+        (
+            {"profile": {"kind": "otel-traces", "attributeLimits": {"maxSpans": 1}}},
+            "profile.attributeLimits.maxSpans",
+        ),
         ({"profile": {"kind": "otel-traces", "observability": {"request": {"tracesStream": "t"}}}}, "tracesStream"),
         ({"profile": {"kind": "state-protocol", "touch": {"storage": "sqlite"}}}, "profile.touch.storage"),
         ({"profile": {"kind": "state-protocol", "touch": {"enabled": 1}}}, "profile.touch.enabled"),
