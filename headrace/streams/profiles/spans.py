@@ -325,7 +325,7 @@ class _Derived:
 
     def error(self, code: str, message: str | None, events: list[dict[str, Any]]) -> dict[str, Any]:
         """Returns what went wrong: from the attributes, else from the first exception among the events."""
-        failed = next((event["attributes"] for event in events if _is_exception(event)), {})
+        failed: dict[str, Any] = next((event["attributes"] for event in events if _is_exception(event)), {})
         exception = _Derived({}, self._policy, failed)
         kind = self.text("type", "exception.type", "error.type", group="error") or exception.attribute(
             "exception.type"
