@@ -14,6 +14,7 @@ from botocore.config import Config
 import headrace.queues.timings  # noqa: F401 (it builds in the definition of lease logs)
 from headrace.definition import Definition, built_in, decode
 from headrace.errors import Damaged, InvalidRequest, StoreError
+from headrace.machine import machine_of
 from headrace.objects import ObjectMissing, Objects
 from headrace.objects.s3 import S3Objects
 
@@ -48,7 +49,12 @@ class S3Door:
     endpoint: str = ""
 
     def open(self) -> Objects:
-        """Opens a client with longer timeouts than the api's, because objects are large and no user waits."""
+        """Opens a client with longer timeouts than the api's, because objects are large and no user waits; or the bucket of
+        a machine.
+        """
+        machine = machine_of()
+        if machine is not None:
+            return machine.objects()
         config = Config(
             connect_timeout=5,
             read_timeout=30,

@@ -21,6 +21,7 @@ from functions.metrics import Meter, Metric, make_meter
 from headrace.aws import aws_stores, region_of
 from headrace.clock import SystemClock
 from headrace.log.stores import Stores
+from headrace.machine import machine_of
 from headrace.settings import Settings
 from headrace.subscriptions.signing import SigningKeyring
 
@@ -56,12 +57,16 @@ class Wiring(NamedTuple, Generic[M]):
     stores: Stores
 
     def client(self, service: str, *, read_timeout_s: float, tries: int = 3, endpoint: str = "") -> Any:
-        """Returns a new boto3 client of an AWS service, in the region of this process.
+        """Returns a new boto3 client of an AWS service, in the region of this process; or the client of a machine.
 
         Args:
             read_timeout_s: timeout of one try; there are at most `tries`.
             endpoint: the URL of the service; empty for the usual one.
         """
+        machine = machine_of()
+        local = machine.client(service) if machine is not None else None
+        if local is not None:
+            return local
         retries = {"mode": "standard", "total_max_attempts": tries}
         config = Config(connect_timeout=1.0, read_timeout=read_timeout_s, retries=retries)
         return boto3.client(service, region_name=self.region, endpoint_url=endpoint or None, config=config)

@@ -1,5 +1,5 @@
-"""Opens the stores of a process on AWS from its settings and environment; functions and the command line share this
-code.
+"""Opens the stores of a process from its settings and environment; functions and the command line share this code. They
+are on AWS, unless the environment names a machine (`headrace.machine`).
 
 Endpoints and credentials are determined by botocore.
 """
@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 
 from headrace.clock import SystemClock
 from headrace.log.stores import Stores
+from headrace.machine import machine_of
+from headrace.objects import Objects
 from headrace.objects.fast import FastObjects
 from headrace.objects.s3 import S3Objects, make_client
 from headrace.settings import Settings
@@ -54,9 +56,7 @@ def aws_stores(
     """
     tables = settings.table_names
     clock = SystemClock()
-    store = Store(region, timeout_s=dynamodb_timeout_s, refused=refused, fast=fast, clock=clock)
-    client = make_client(read_timeout_s=s3_read_timeout_s)
-    objects = FastObjects(settings.bucket, client, timeout_s=s3_read_timeout_s) if fast else None
+    store = open_store(region, timeout_s=dynamodb_timeout_s, refused=refused, fast=fast, clock=clock)
     return Stores(
         wal=DynamoWal(store, tables),
         catalog=DynamoCatalog(store, tables["catalog"], damaged),
@@ -64,7 +64,7 @@ def aws_stores(
         producers=DynamoProducers(store, tables["producers"]),
         follows=DynamoFollows(store, tables),
         sessions=DynamoSessions(store, tables),
-        objects=S3Objects(settings.bucket, client, fast=objects),
+        objects=_open_objects(settings.bucket, s3_read_timeout_s, fast=fast),
         settings=settings,
         clock=clock,
         surfaces=SURFACES,
@@ -73,3 +73,27 @@ def aws_stores(
         derived=derived,
         find_dead=find_dead,
     )
+
+
+def open_store(
+    region: str,
+    *,
+    timeout_s: float,
+    refused: Callable[[], None] = lambda: None,
+    fast: bool = False,
+    clock: SystemClock | None = None,
+) -> Store:
+    """Opens what the adapters of tables call. The arguments are those of `Store`."""
+    machine = machine_of()
+    if machine is not None:
+        return machine.store()
+    return Store(region, timeout_s=timeout_s, refused=refused, fast=fast, clock=clock)
+
+
+def _open_objects(bucket: str, read_timeout_s: float, *, fast: bool) -> Objects:
+    machine = machine_of()
+    if machine is not None:
+        return machine.objects()
+    client = make_client(read_timeout_s=read_timeout_s)
+    objects = FastObjects(bucket, client, timeout_s=read_timeout_s) if fast else None
+    return S3Objects(bucket, client, fast=objects)

@@ -12,6 +12,7 @@ import msgspec
 from cli.errors import BadInput, Unreachable
 from cli.tables import counted
 from cli.terminal import say
+from headrace.machine import machine_of
 from headrace.settings import Settings
 from operators.stores import logs_of, state_file_option, store_errors
 
@@ -91,4 +92,6 @@ def open_queue(settings: Settings) -> IndexQueue:
             "HEADRACE_INDEX_QUEUE_URL is not set: the indexer's queue is unknown",
             "set it as the functions have it, or pass --state-file",
         )
-    return IndexQueue(boto3.client("sqs"), settings.index_queue_url)
+    machine = machine_of()
+    client = machine.client("sqs") if machine is not None else boto3.client("sqs")
+    return IndexQueue(client, settings.index_queue_url)

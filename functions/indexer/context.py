@@ -117,11 +117,11 @@ def open_context() -> Context:
         DYNAMODB_TIMEOUT_S,
         open_wiring,
     )
-    from headrace.tables.dynamodb import Store
+    from headrace.aws import open_store
 
     wiring = open_wiring(IndexerMetric)
     settings, refused = wiring.settings, wiring.meter.count_throttle
-    jobs = DynamoJobs(Store(wiring.region, timeout_s=DYNAMODB_TIMEOUT_S, refused=refused), settings.jobs_table)
+    jobs = DynamoJobs(open_store(wiring.region, timeout_s=DYNAMODB_TIMEOUT_S, refused=refused), settings.jobs_table)
     runs = EmrRuns(wiring.client("emr-serverless", read_timeout_s=10.0), settings)
     queue = SqsQueue(wiring.client("sqs", read_timeout_s=10.0), settings.index_queue_url)
     return assemble(wiring.stores, jobs, runs, queue, wiring.meter)

@@ -113,9 +113,8 @@ def _cloud_checks(resources: Resources) -> list[Check]:
     import boto3
     from botocore.config import Config
 
-    from headrace.aws import aws_stores
+    from headrace.aws import aws_stores, open_store
     from headrace.settings import Settings, SettingsError
-    from headrace.tables.dynamodb import Store
     from headrace.tables.jobs import DynamoJobs
     from operators.doctor.cloud import CloudDoctor
 
@@ -133,7 +132,7 @@ def _cloud_checks(resources: Resources) -> list[Check]:
             settings, region, dynamodb_timeout_s=_DYNAMODB_TIMEOUT_S, s3_read_timeout_s=_DYNAMODB_TIMEOUT_S
         )
         jobs = (
-            DynamoJobs(Store(region, timeout_s=_DYNAMODB_TIMEOUT_S), settings.jobs_table)
+            DynamoJobs(open_store(region, timeout_s=_DYNAMODB_TIMEOUT_S), settings.jobs_table)
             if settings.jobs_table
             else None
         )

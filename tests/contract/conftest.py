@@ -1,4 +1,4 @@
-"""The ports of the engine's tables, on memory and on DynamoDB (moto in this process)."""
+"""The ports of the engine's tables: in memory, on DynamoDB (moto in this process), and on SQLite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from headrace.tables.sessions import DynamoSessions, Sessions
 from headrace.tables.watermarks import DynamoWatermarks, Watermarks
 from headrace.wal import Wal
 from headrace.wal.dynamodb import DynamoWal
+from local.machine import LocalMachine
 from tests.support.aws import create_tables, in_process_aws
+from tests.support.machine import declare_tables, machine_folder
 
 
 class Ports(NamedTuple):
@@ -42,9 +44,11 @@ def memory_ports() -> Ports:
     return Ports(stores.wal, *tables, features)
 
 
-def dynamodb_ports(store: Store, damaged: Callable[[], None] = lambda: None) -> Ports:
-    """In new tables."""
-    tables = create_tables()
+def dynamodb_ports(
+    store: Store, damaged: Callable[[], None] = lambda: None, tables: dict[str, str] | None = None
+) -> Ports:
+    """In new tables of DynamoDB, or in those given."""
+    tables = tables or create_tables()
     return Ports(
         DynamoWal(store, tables),
         DynamoCatalog(store, tables["catalog"], damaged),
@@ -63,9 +67,19 @@ def store() -> Iterator[Store]:
         yield store
 
 
-@pytest.fixture(params=["memory", "dynamodb"])
+@pytest.fixture(scope="module")
+def machine() -> Iterator[LocalMachine]:
+    """Yields an empty single machine."""
+    with machine_folder() as folder:
+        yield LocalMachine(folder)
+
+
+@pytest.fixture(params=["memory", "dynamodb", "sqlite"])
 def ports(request: pytest.FixtureRequest) -> Ports:
     """Empty tables."""
     if request.param == "memory":
         return memory_ports()
+    if request.param == "sqlite":
+        machine: LocalMachine = request.getfixturevalue("machine")
+        return dynamodb_ports(machine.store(), tables=declare_tables(machine))
     return dynamodb_ports(request.getfixturevalue("store"))

@@ -1,4 +1,4 @@
-"""What every `Jobs` adapter does: one suite, on memory and on DynamoDB."""
+"""What every `Jobs` adapter does: one suite, on memory, DynamoDB and SQLite."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from msgspec.structs import replace
 
 from headrace.tables.dynamodb import Store
 from headrace.tables.jobs import DynamoJobs, Jobs, MemoryJobs, Place, Waiting
+from local.machine import LocalMachine
 from tests.support.aws import create_jobs_table
 from tests.support.builders import log_id
+from tests.support.machine import declare_tables
 
 
-@pytest.fixture(params=["memory", "dynamodb"])
+@pytest.fixture(params=["memory", "dynamodb", "sqlite"])
 def jobs(request: pytest.FixtureRequest) -> Jobs:
     """Returns an empty table."""
     if request.param == "memory":
         return MemoryJobs()
+    if request.param == "sqlite":
+        machine: LocalMachine = request.getfixturevalue("machine")
+        return DynamoJobs(machine.store(), declare_tables(machine)["jobs"])
     store: Store = request.getfixturevalue("store")
     return DynamoJobs(store, create_jobs_table())
 

@@ -1,4 +1,4 @@
-"""What every `Objects` adapter does: one suite, on memory and on S3."""
+"""What every `Objects` adapter does: one suite, on memory, S3 and files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from headrace.errors import StoreError, StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Objects, Range
 from headrace.objects.memory import MemoryObjects
 from headrace.objects.s3 import S3Objects, make_client
+from local.machine.objects import FileObjects
 from tests.support.aws import REAL_S3, REAL_S3_VERSIONS, aws_for_tests
+from tests.support.machine import machine_folder
 
 BUCKET = "headrace-test"
 _numbers = itertools.count()
@@ -45,11 +47,15 @@ def s3() -> Iterator[Bucket]:
         yield bucket
 
 
-@pytest.fixture(params=["memory", "s3"])
-def objects(request: pytest.FixtureRequest) -> Objects:
+@pytest.fixture(params=["memory", "s3", "files"])
+def objects(request: pytest.FixtureRequest) -> Iterator[Objects]:
     if request.param == "memory":
-        return MemoryObjects()
-    return S3Objects(*request.getfixturevalue("s3"))
+        yield MemoryObjects()
+    elif request.param == "files":
+        with machine_folder() as folder:
+            yield FileObjects(folder)
+    else:
+        yield S3Objects(*request.getfixturevalue("s3"))
 
 
 def test_what_is_put_is_got(objects: Objects) -> None:
@@ -128,7 +134,7 @@ def test_deleting_what_is_not_there_is_no_error(objects: Objects) -> None:
 
 
 # The emulated S3 has no lock of its own; a real one must keep this promise.
-@pytest.mark.parametrize("objects", ["memory", *(["s3"] if REAL_S3 in os.environ else [])], indirect=True)
+@pytest.mark.parametrize("objects", ["memory", "files", *(["s3"] if REAL_S3 in os.environ else [])], indirect=True)
 @pytest.mark.parametrize("round_", range(30))
 def test_one_of_many_threads_creates(objects: Objects, round_: int) -> None:
     won: list[int] = []

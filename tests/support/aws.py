@@ -69,41 +69,42 @@ def boto3_client(service: str) -> Any:
     return boto3.client(service, region_name=REGION, config=Config(retries={"total_max_attempts": 1}))
 
 
-def create_tables() -> dict[str, str]:
-    """New tables, shaped as the template shapes them: their names by what guards call them."""
-    number = next(_numbers)
-    names = ("wal", "catalog", "watermarks", "producers", "follows", "sessions", FEATURE_ROWS)
-    tables = {name: f"{name}-{number}" for name in names}
-    _create(
-        tables["wal"],
-        ("log_id", "S"),
-        ("slot", "N"),
-        indexes={"purge": ("KEYS_ONLY", ("purge_shard", "S"), ("committed", "N"))},
-    )
-    _create(
-        tables["catalog"],
-        ("bucket", "S"),
-        ("name", "S"),
-        indexes={
+Key = tuple[str, str]
+Indexes = dict[str, tuple[str, Key, Key]]
+# As the template shapes the tables: the key of each, and projection and key of its indexes.
+SHAPES: dict[str, tuple[tuple[Key, ...], Indexes]] = {
+    "wal": (
+        (("log_id", "S"), ("slot", "N")),
+        {"purge": ("KEYS_ONLY", ("purge_shard", "S"), ("committed", "N"))},
+    ),
+    "catalog": (
+        (("bucket", "S"), ("name", "S")),
+        {
             "expiry": ("KEYS_ONLY", ("expiry_shard", "S"), ("expires_at_ms", "N")),
             "living": ("ALL", ("living_in", "S"), ("name", "S")),
         },
-    )
-    _create(tables["watermarks"], ("log_id", "S"))
-    _create(tables["producers"], ("log_id", "S"), ("producer", "S"))
-    _create(
-        tables["follows"],
-        ("log_id", "S"),
-        ("id", "S"),
-        indexes={"due": ("ALL", ("due_shard", "S"), ("due_ms", "N"))},
-    )
-    _create(
-        tables["sessions"],
-        ("id", "S"),
-        ("part", "S"),
-        indexes={"expiry": ("ALL", ("expiry_shard", "S"), ("expires_at_ms", "N"))},
-    )
-    _create(tables[FEATURE_ROWS], ("id", "S"), ("part", "S"))
+    ),
+    "watermarks": ((("log_id", "S"),), {}),
+    "producers": ((("log_id", "S"), ("producer", "S")), {}),
+    "follows": (
+        (("log_id", "S"), ("id", "S")),
+        {"due": ("ALL", ("due_shard", "S"), ("due_ms", "N"))},
+    ),
+    "sessions": (
+        (("id", "S"), ("part", "S")),
+        {"expiry": ("ALL", ("expiry_shard", "S"), ("expires_at_ms", "N"))},
+    ),
+    FEATURE_ROWS: ((("id", "S"), ("part", "S")), {}),
+}
+JOBS: tuple[tuple[Key, ...], Indexes] = ((("id", "S"),), {"due": ("ALL", ("due_queue", "S"), ("due_ms", "N"))})
+
+
+def create_tables() -> dict[str, str]:
+    """New tables, shaped as the template shapes them: their names by what guards call them."""
+    number = next(_numbers)
+    tables = {name: f"{name}-{number}" for name in SHAPES}
+    for name, (keys, indexes) in SHAPES.items():
+        _create(tables[name], *keys, indexes=indexes)
     return tables
 
 
@@ -126,16 +127,12 @@ def dynamodb_stores(store: Store, objects: Objects, settings: Settings | None = 
 def create_jobs_table() -> str:
     """Creates a table of the indexer, shaped as the template shapes it; returns its name."""
     name = f"jobs-{next(_numbers)}"
-    _create(name, ("id", "S"), indexes={"due": ("ALL", ("due_queue", "S"), ("due_ms", "N"))})
+    _create(name, *JOBS[0], indexes=JOBS[1])
     return name
 
 
-Key = tuple[str, str]
-
-
-def _create(table: str, *key: Key, indexes: dict[str, tuple[str, Key, Key]] | None = None) -> None:
+def _create(table: str, *key: Key, indexes: Indexes) -> None:
     """Creates a table with indexes: the projection and the key of each, by its name."""
-    indexes = indexes or {}
     attributes = dict(key) | {name: kind for _, *keys in indexes.values() for name, kind in keys}
     arguments: dict[str, Any] = {
         "TableName": table,

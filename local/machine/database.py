@@ -1,0 +1,203 @@
+"""The database of a single machine: one SQLite file in WAL mode that several processes use at once.
+
+A write is acknowledged when SQLite has synced it to the disk (`synchronous=FULL`). Writes that meet in one process share a
+transaction, and so one sync: while one thread waits for the disk, those behind it gather, and the next of them commits all.
+Processes take turns by a lock on a file, which wakes the next one at once; SQLite's own lock would make it sleep and look
+again. Readers wait for nobody: each sees the last commit.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headrace.errors import StoreTimeout
+from local.machine.bell import ring
+
+FORMAT = 1
+_PAGE_BYTES = 8192
+_CHECKPOINT_PAGES = 2000
+_BUSY_SECONDS = 30.0  # for what is not behind the lock of the file: recovery after a crash, when a process opens it
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS tables (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, shape BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS items (
+    tbl INTEGER NOT NULL, hash BLOB NOT NULL, range BLOB NOT NULL, item BLOB NOT NULL, expires INTEGER,
+    PRIMARY KEY (tbl, hash, range)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS expiring ON items (expires) WHERE expires IS NOT NULL;
+CREATE TABLE IF NOT EXISTS entries (
+    tbl INTEGER NOT NULL, idx TEXT NOT NULL, index_hash BLOB NOT NULL, index_range BLOB NOT NULL,
+    hash BLOB NOT NULL, range BLOB NOT NULL,
+    PRIMARY KEY (tbl, idx, index_hash, index_range, hash, range)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS changes (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT, tbl INTEGER NOT NULL, change BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS readers (name TEXT PRIMARY KEY, position TEXT NOT NULL, oldest INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS queues (name TEXT PRIMARY KEY, shape BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS messages (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, queue TEXT NOT NULL, body TEXT NOT NULL, visible_ms INTEGER NOT NULL,
+    sent_ms INTEGER NOT NULL, receives INTEGER NOT NULL DEFAULT 0, first_ms INTEGER, receipt TEXT,
+    family TEXT NOT NULL DEFAULT '', attributes BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS due ON messages (queue, visible_ms);
+CREATE TABLE IF NOT EXISTS repeats (
+    queue TEXT NOT NULL, id TEXT NOT NULL, until_ms INTEGER NOT NULL,
+    PRIMARY KEY (queue, id)) WITHOUT ROWID;
+"""
+
+T = TypeVar("T")
+Cursor = sqlite3.Connection
+
+
+class NewerDatabase(Exception):
+    """A newer release wrote the folder."""
+
+
+class _Job:
+    """A write that waits for its transaction, and what became of it."""
+
+    __slots__ = ("error", "is_done", "result", "work")
+
+    def __init__(self, work: Callable[[Cursor], Any]) -> None:
+        self.work = work
+        self.is_done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self, connection: Cursor) -> None:
+        self.result = self.work(connection)
+
+
+class Refused(Exception):
+    """The base class of what a write raises before it has changed anything: the others of its transaction go on."""
+
+
+class Database:
+    """The connections of one process: one that writes, and one for each thread that reads. Thread-safe."""
+
+    def __init__(self, folder: Path) -> None:
+        """Opens the database of a folder, and creates it first if need be. Raises NewerDatabase."""
+        self._path = folder / "tables.db"
+        self._lock = os.open(folder / "tables.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._turn = threading.Lock()
+        self._waiting: deque[_Job] = deque()
+        self._own = threading.local()
+        self._bell_is_due = False
+        with self._alone():
+            self._writer = self._connection()
+            (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+            if version > FORMAT:
+                raise NewerDatabase(f"format {version} of {self._path} is newer than {FORMAT}: upgrade headrace")
+            if version < FORMAT:
+                self._writer.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {FORMAT};COMMIT;")
+
+    def read(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Returns the rows of one query, which sees all that was committed before it. Raises StoreTimeout if the disk
+        fails.
+        """
+        return self.read_page(sql, values, sys.maxsize)[0]
+
+    def read_page(self, sql: str, values: Sequence[Any], most_bytes: int) -> tuple[list[Any], bool]:
+        """Returns the first rows of one query, as many as have about `most_bytes` in their first columns, and at least one;
+        and whether there are more. Raises as `read` does.
+        """
+        connection = getattr(self._own, "reader", None)
+        if connection is None:
+            connection = self._own.reader = self._connection()
+        rows: list[Any] = []
+        try:
+            cursor = connection.execute(sql, values)
+            if most_bytes == sys.maxsize:
+                return cursor.fetchall(), False
+            for row in cursor:
+                most_bytes -= len(row[0])
+                if rows and most_bytes < 0:
+                    cursor.close()
+                    return rows, True
+                rows.append(row)
+        except sqlite3.OperationalError as exc:
+            raise StoreTimeout(f"the database does not answer: {exc}") from exc
+        return rows, False
+
+    def write(self, work: Callable[[Cursor], T]) -> T:
+        """Runs `work` in a transaction, perhaps together with the work of other threads, and returns its result when the
+        transaction is on the disk. `work` may run twice: its transaction may fail because of another's work.
+
+        Raises:
+            Refused: `work` raised it; it must not have changed anything before.
+            StoreTimeout: the disk fails; the transaction may have been committed.
+        """
+        job = _Job(work)
+        self._waiting.append(job)
+        with self._turn:
+            if not job.is_done:
+                self._commit([self._waiting.popleft() for _ in range(len(self._waiting))])
+        if job.error is not None:
+            raise job.error
+        result: T = job.result
+        return result
+
+    def ring_after_commit(self) -> None:
+        """Has the bell rung after the commit of the running transaction: it has something for those who wait. For the work
+        of `write`.
+        """
+        self._bell_is_due = True
+
+    def _commit(self, jobs: list[_Job]) -> None:
+        """Runs the jobs in one transaction; if one of them fails, each in its own."""
+        try:
+            with self._alone(), self._transaction():
+                for job in jobs:
+                    try:
+                        job.run(self._writer)
+                    except Refused as exc:
+                        job.error = exc
+        except sqlite3.OperationalError as exc:
+            for job in jobs:
+                job.error = StoreTimeout(f"the database does not commit: {exc}")
+        except Exception as exc:  # noqa: BLE001 - it is raised to the caller of its job
+            if len(jobs) > 1:
+                for job in jobs:
+                    job.error = None
+                    self._commit([job])
+            else:
+                jobs[0].error = exc
+        for job in jobs:
+            job.is_done = True
+        if self._bell_is_due:
+            self._bell_is_due = False
+            ring()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._writer.execute("COMMIT")
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keeps other processes from writing."""
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _connection(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        for pragma in (f"page_size={_PAGE_BYTES}", "journal_mode=WAL", "synchronous=FULL"):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+        connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}").fetchall()
+        return connection

@@ -1,0 +1,353 @@
+"""The single machine: what its adapters do beyond the suites of the ports (`tests/contract`)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.clock import SystemClock
+from headrace.errors import SignatureExpired
+from headrace.tables.items import ConditionFailed, TransactionCancelled, n, s
+from headrace.wal.dynamodb import DynamoWal
+from local.machine import LocalMachine, environment_of
+from local.machine.bell import Bell
+from local.machine.changes import Streams, TableCheckpoint, forget_readers, stream_arn
+from local.machine.database import Database, NewerDatabase
+from local.machine.expressions import holds, parse_condition, parse_update, updated
+from local.machine.queues import Queue, Queues, declare_queue, queue_url
+from local.machine.tables import Index, Shape, SqliteStore, declare_table
+from local.stream_pump import OLDEST, Position
+from tests.support.builders import first_entry, log_id, next_entry
+from tests.support.machine import declare_tables, machine_folder
+
+KEYS = (("id", "S"), ("at", "N"))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with machine_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def database(folder: Path) -> Database:
+    return Database(folder)
+
+
+@pytest.fixture
+def bell(folder: Path) -> Iterator[Bell]:
+    with closing(Bell(folder / "bell")) as bell:
+        yield bell
+
+
+def put(store: SqliteStore, name: str, at: int, **more: Any) -> None:
+    store.call("PutItem", {"TableName": "t", "Item": {"id": s(name), "at": n(at), **more}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a <> :b",
+        "NOT a = :b",
+        "size(a) > :b",
+        "a.b = :c",
+        "a IN (:b)",
+        "a = b",
+        "contains(a, :b)",
+        ":a = :b",
+        "a = :b AND",
+        "(a = :b",
+        "a = :b c",
+        "",
+    ],
+)
+def test_other_conditions_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected|supported"):
+        parse_condition(text)
+
+
+@pytest.mark.parametrize("text", ["SET a = if_not_exists(a, :b)", "SET a = a + :b", "DELETE a :b", "SET a", "ADD a"])
+def test_other_updates_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"expected|supported"):
+        parse_update(text)
+
+
+def test_values_of_two_types_are_not_compared() -> None:
+    with pytest.raises(ValueError, match="of type N, not S"):
+        holds(parse_condition("a < :b"), {"a": n(1)}, {}, {":b": s("1")})
+    with pytest.raises(ValueError, match="not added"):
+        updated(parse_update("ADD a :b"), {"a": s("1")}, {}, {":b": n(1)})
+
+
+def test_numbers_are_compared_as_numbers() -> None:
+    for smaller, larger in ((9, 10), (-2, 1), (2**70, 2**70 + 1)):
+        assert holds(parse_condition("a < :b"), {"a": n(smaller)}, {}, {":b": n(larger)})
+
+
+def test_a_call_that_was_signed_long_ago_is_refused(database: Database) -> None:
+    declare_table(database, "t", Shape(KEYS))
+    store, now_ms = SqliteStore(database), SystemClock().now_ms()
+    arguments = {"TableName": "t", "Item": {"id": s("a"), "at": n(1)}}
+    with pytest.raises(SignatureExpired):
+        store.call("PutItem", arguments, now_ms - 301_000)
+    assert store.call("GetItem", {"TableName": "t", "Key": arguments["Item"]}) == {}
+    store.call("PutItem", arguments, now_ms - 290_000)
+    assert store.call("GetItem", {"TableName": "t", "Key": arguments["Item"]}) == {"Item": arguments["Item"]}
+
+
+def test_the_refused_member_of_a_transaction_tells_its_item_and_nothing_is_written(database: Database) -> None:
+    declare_table(database, "t", Shape(KEYS))
+    store = SqliteStore(database)
+    put(store, "a", 1, v=n(7))
+    new = {"Put": {"TableName": "t", "Item": {"id": s("b"), "at": n(1)}}}
+    taken = {
+        "Put": {
+            "TableName": "t",
+            "Item": {"id": s("a"), "at": n(1)},
+            "ConditionExpression": "attribute_not_exists(id)",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+    }
+    with pytest.raises(TransactionCancelled) as refused:
+        store.call("TransactWriteItems", {"TransactItems": [new, taken]})
+    standing = {"id": s("a"), "at": n(1), "v": n(7)}
+    assert refused.value.reasons == [("None", None), ("ConditionalCheckFailed", standing)]
+    assert store.call("GetItem", {"TableName": "t", "Key": {"id": s("b"), "at": n(1)}}) == {}
+    with pytest.raises(ValueError, match="about one item"):
+        store.call("TransactWriteItems", {"TransactItems": [new, new]})
+
+
+def test_an_index_that_a_newer_template_has_is_filled(database: Database) -> None:
+    declare_table(database, "t", Shape(KEYS))
+    store = SqliteStore(database)
+    for at in (3, 1, 2):
+        put(store, "a", at, shard=s("x"), due=n(10 - at))
+    put(store, "a", 4)
+    declare_table(database, "t", Shape(KEYS, {"due": Index((("shard", "S"), ("due", "N")), keys_only=True)}))
+    query = {
+        "TableName": "t",
+        "IndexName": "due",
+        "KeyConditionExpression": "shard = :s AND due <= :d",
+        "ExpressionAttributeValues": {":s": s("x"), ":d": n(8)},
+    }
+    found = SqliteStore(database).call("Query", query)["Items"]
+    assert [(item["at"]["N"], item["due"]["N"]) for item in found] == [("3", "7"), ("2", "8")]
+    with pytest.raises(ValueError, match="other keys"):
+        declare_table(database, "t", Shape(KEYS[:1]))
+
+
+def test_an_item_is_removed_when_its_time_is_over(database: Database) -> None:
+    declare_table(database, "t", Shape(KEYS, expires="expires_at"))
+    store = SqliteStore(database)
+    put(store, "a", 1, expires_at=n(100))
+    put(store, "a", 2, expires_at=n(200))
+    put(store, "a", 3)
+    assert (store.expire(150), store.expire(150)) == (1, 0)
+    query = {
+        "TableName": "t",
+        "KeyConditionExpression": "id = :id",
+        "ExpressionAttributeValues": {":id": s("a")},
+    }
+    assert [item["at"]["N"] for item in store.call("Query", query)["Items"]] == ["2", "3"]
+
+
+def test_a_mistake_fails_alone_among_the_writes_of_many_threads(database: Database) -> None:
+    declare_table(database, "t", Shape(KEYS))
+    store = SqliteStore(database)
+    outcomes: dict[int, str] = {}
+
+    def write(number: int) -> None:
+        condition = {"ConditionExpression": "attribute_not_exists(id)"} if number % 3 == 1 else {}
+        at = n(0) if number % 3 == 1 else n(number) if number % 3 else {"N": "1.5"}
+        try:
+            store.call("PutItem", {"TableName": "t", "Item": {"id": s("a"), "at": at}, **condition})
+            outcomes[number] = "ok"
+        except (ConditionFailed, ValueError) as exc:
+            outcomes[number] = type(exc).__name__
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kinds = [[outcomes[number] for number in range(30) if number % 3 == rest] for rest in range(3)]
+    assert kinds[0] == ["ValueError"] * 10
+    assert sorted(kinds[1]) == ["ConditionFailed"] * 9 + ["ok"]
+    assert kinds[2] == ["ok"] * 10
+
+
+WRITER = """
+import sys
+from local.machine import open_machine
+from headrace.wal.dynamodb import DynamoWal
+from tests.support.builders import first_entry, next_entry
+import os
+wal = DynamoWal(open_machine(os.environ).store(), {"wal": "wal-0"})
+entry = first_entry(sys.argv[1])
+while True:
+    wal.commit(entry)
+    print(entry.slot, flush=True)
+    entry = next_entry(entry, b"x")
+"""
+
+
+def test_what_processes_were_told_is_there_after_a_kill(folder: Path) -> None:
+    machine = LocalMachine(folder)
+    declare_tables_as_first(machine)
+    logs = [log_id() for _ in range(2)]
+    root = Path(__file__).parents[2]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, log],
+            env={**environment_of(folder), "PYTHONPATH": str(root), "PATH": ""},
+            cwd=root,
+            stdout=subprocess.PIPE,
+        )
+        for log in logs
+    ]
+    told: list[int] = []
+    for process in processes:
+        assert process.stdout is not None
+        for _ in range(20):
+            process.stdout.readline()
+        process.kill()
+        told.append(len(process.stdout.read().splitlines()) + 20)
+        process.wait()
+        process.stdout.close()
+    wal = DynamoWal(LocalMachine(folder).store(), {"wal": "wal-0"})
+    for log, count in zip(logs, told, strict=True):
+        assert len(wal.read(log).entries) in (count, count + 1)
+
+
+def declare_tables_as_first(machine: LocalMachine) -> None:
+    declare_table(machine.database, "wal-0", Shape((("log_id", "S"), ("slot", "N")), stream="NEW_IMAGE"))
+
+
+def test_a_newer_database_is_refused(folder: Path) -> None:
+    Database(folder).write(lambda connection: connection.execute("PRAGMA user_version = 99"))
+    with pytest.raises(NewerDatabase, match="upgrade"):
+        Database(folder)
+
+
+def test_changes_are_told_in_order_and_kept_until_every_reader_is_done(folder: Path, bell: Bell) -> None:
+    machine = LocalMachine(folder)
+    tables = declare_tables(machine)
+    wal, database = DynamoWal(machine.store(), tables), machine.database
+    sealer, relay = TableCheckpoint(database, "sealer"), TableCheckpoint(database, "relay")
+    assert (sealer.load(), relay.load()) == (OLDEST, OLDEST)
+    entries = [first_entry(log_id())]
+    entries += [next_entry(entries[0], b"x")]
+    for entry in entries:
+        wal.commit(entry)
+    wal.commit(entries[1])  # refused: no change
+    wal.remove(entries[0].log_id, [entries[0].slot])
+
+    streams, arn = Streams(database, bell), stream_arn(tables["wal"])
+
+    def read(position: Position) -> list[Any]:
+        shard = streams.describe_stream(StreamArn=arn)["StreamDescription"]["Shards"][0]["ShardId"]
+        where = {"SequenceNumber": position.sequence} if position.sequence else {}
+        iterator = streams.get_shard_iterator(StreamArn=arn, ShardId=shard, ShardIteratorType=position.kind, **where)[
+            "ShardIterator"
+        ]
+        return streams.get_records(ShardIterator=iterator, Limit=100)["Records"]  # type: ignore[no-any-return]
+
+    records = read(OLDEST)
+    assert [record["eventName"] for record in records] == ["INSERT", "INSERT", "REMOVE"]
+    assert [record["dynamodb"]["Keys"]["slot"]["N"] for record in records] == [
+        str(entries[number].slot) for number in (0, 1, 0)
+    ]
+    assert records[1]["dynamodb"]["NewImage"]["payload"]["B"] == entries[1].payload
+    assert "NewImage" not in records[2]["dynamodb"]
+    numbers = [record["dynamodb"]["SequenceNumber"] for record in records]
+    sealer.save(Position("AFTER_SEQUENCE_NUMBER", numbers[2]))
+    assert len(read(OLDEST)) == 3, "the relay has read nothing"
+    relay.save(Position("AT_SEQUENCE_NUMBER", numbers[1]))
+    assert [record["dynamodb"]["SequenceNumber"] for record in read(OLDEST)] == numbers[1:]
+    assert TableCheckpoint(database, "relay").load() == Position("AT_SEQUENCE_NUMBER", numbers[1])
+    forget_readers(database, ["sealer"])
+    sealer.save(Position("AT_SEQUENCE_NUMBER", numbers[2]))
+    assert [record["dynamodb"]["SequenceNumber"] for record in read(OLDEST)] == numbers[2:]
+
+
+def test_a_commit_wakes_who_waits_for_it(folder: Path, bell: Bell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_BELL", str(folder / "bell"))
+    database = Database(folder)
+    declare_queue(database, "q", Queue())
+    queues, url = Queues(database, bell), queue_url("q")
+    threading.Timer(0.1, lambda: queues.send_message(QueueUrl=url, MessageBody="x")).start()
+    began = time.monotonic()
+    (message,) = queues.receive_message(QueueUrl=url, WaitTimeSeconds=20)["Messages"]
+    assert message["Body"] == "x"
+    assert time.monotonic() - began < 10
+
+
+class TestQueues:
+    @pytest.fixture
+    def queues(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> Queues:
+        self.now_ms = 1_000_000
+        monkeypatch.setattr("local.machine.queues._now_ms", lambda: self.now_ms)
+        declare_queue(database, "dead", Queue())
+        declare_queue(database, "q", Queue(visibility_s=30, dead="dead", receives=2, notices=(("logs/", ".zst"),)))
+        declare_queue(database, "f", Queue(visibility_s=20, delay_s=2, is_fifo=True))
+        return Queues(database)
+
+    def receive(self, queues: Queues, name: str = "q") -> list[Any]:
+        found = queues.receive_message(QueueUrl=queue_url(name), MaxNumberOfMessages=10)
+        return list(found.get("Messages", []))
+
+    def delete(self, queues: Queues, messages: list[Any], name: str = "q") -> None:
+        entries = [{"Id": str(number), "ReceiptHandle": one["ReceiptHandle"]} for number, one in enumerate(messages)]
+        queues.delete_message_batch(QueueUrl=queue_url(name), Entries=entries)
+
+    def test_a_message_comes_again_until_it_is_deleted_and_dies_in_the_end(self, queues: Queues) -> None:
+        queues.send_message(QueueUrl=queue_url("q"), MessageBody="x", DelaySeconds=5)
+        assert self.receive(queues) == []
+        self.now_ms += 5_000
+        (first,) = self.receive(queues)
+        assert (first["Body"], first["Attributes"]["ApproximateReceiveCount"]) == ("x", "1")
+        assert self.receive(queues) == []
+        self.now_ms += 30_000
+        (second,) = self.receive(queues)
+        assert second["Attributes"]["ApproximateReceiveCount"] == "2"
+        self.delete(queues, [first])  # a receipt of before
+        self.now_ms += 30_000
+        assert self.receive(queues) == []
+        (dead,) = self.receive(queues, "dead")
+        self.delete(queues, [dead], "dead")
+        attributes = queues.get_queue_attributes(QueueUrl=queue_url("dead"), AttributeNames=["All"])["Attributes"]
+        assert attributes["ApproximateNumberOfMessagesNotVisible"] == "0"
+
+    def test_messages_of_a_group_come_one_after_the_other_and_repeats_do_not(self, queues: Queues) -> None:
+        def send(group: str, body: str) -> None:
+            entry = {"Id": "0", "MessageBody": body, "MessageGroupId": group, "MessageDeduplicationId": group + body}
+            queues.send_message_batch(QueueUrl=queue_url("f"), Entries=[entry])
+
+        for group, body in (("a", "1"), ("a", "1"), ("a", "2"), ("b", "3")):
+            send(group, body)
+        assert self.receive(queues, "f") == []
+        self.now_ms += 2_000
+        found = self.receive(queues, "f")
+        assert [one["Body"] for one in found] == ["1", "3"]
+        assert self.receive(queues, "f") == []
+        self.delete(queues, found, "f")
+        assert [one["Body"] for one in self.receive(queues, "f")] == ["2"]
+        send("a", "1")
+        self.now_ms += 300_000
+        send("a", "1")
+        attributes = queues.get_queue_attributes(QueueUrl=queue_url("f"), AttributeNames=["All"])["Attributes"]
+        assert attributes["ApproximateNumberOfMessagesDelayed"] == "1", "the repeat after five minutes is a new one"
+
+    def test_a_new_object_is_told_to_the_queue_that_wants_to_know(self, queues: Queues) -> None:
+        for key in ("logs/a b.zst", "logs/a.parquet", "jobs/a.zst"):
+            queues.note_object(key)
+        (message,) = self.receive(queues)
+        assert '"key":"logs%2Fa+b.zst"' in message["Body"]
