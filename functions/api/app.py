@@ -23,19 +23,24 @@ from functions.api.features.calls import FEATURES
 from functions.api.streams import definitions, jwks, live, records, search, subscriptions, touch
 from functions.api.streams.inspection import routes as inspection
 from functions.api.streams.inspection import server
+from functions.api.streams.otlp import routes as otlp
 from functions.api.streams.subscriptions import SUBSCRIPTIONS
 from functions.api.topics import routes as topics
 from functions.api.topics.calls import TOPICS
 
 _OPENAPI = tuple(
     Path(__file__).parent / path
-    for path in ("streams/openapi.json", "streams/subscriptions.json", "topics/openapi.json", "features/openapi.json")
+    for path in (
+        *("streams/openapi.json", "streams/subscriptions.json", "streams/opentelemetry.json"),
+        *("topics/openapi.json", "features/openapi.json"),
+    )
 )
 _STREAMS = replace(
     records.STREAMS,
     exposed=(*records.STREAMS.exposed, *search.SEARCH_HEADERS),
     asking=search.ASKING,
     waiting=touch.WAITING,
+    compresses=otlp.ENDS,
     open_paths=frozenset({"/health"}),
 )
 
@@ -55,7 +60,19 @@ def create_app(context: Context | None = None) -> FastAPI:
         redirect_slashes=False,  # a slash at the end is part of a name
         lifespan=lambda _: _until_the_end(context),
     )
-    for part in (monitoring, topics, features, inspection, server, jwks, subscriptions, definitions, touch, search):
+    for part in (
+        monitoring,
+        topics,
+        features,
+        inspection,
+        server,
+        jwks,
+        subscriptions,
+        definitions,
+        touch,
+        search,
+        otlp,
+    ):
         part.add_routes(app, context)
     for part in (live, records):
         part.add_routes(app, context)  # last: a name may hold slashes, so it would take every path below it

@@ -64,8 +64,8 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to append records, to close the stream, or both; perhaps with a `Stream-Seq`, a producer, or a hint for the
-    append time. `content_type` may be None only if there are no records.
+    """A request to append records, to close the stream, or both; perhaps with a `Stream-Seq`, a producer, a hint for the
+    append time, or the kind of profile that the stream must have. `content_type` may be None only if there are no records.
     """
 
     content_type: str | None = None
@@ -74,6 +74,7 @@ class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
     producer: Producer | None = None
     time_hint_ms: int | None = None
     close: bool = False
+    profile: str | None = None
 
     @property
     def size(self) -> int:
@@ -154,8 +155,9 @@ def check_name(name: str) -> str:
     if CONTROL_CHARACTER.search(name):
         raise InvalidRequest("stream name has a control character")
     segments = name.split("/")
-    below = tuple(segments[-2:])
-    if segments[-1] in RESERVED_SEGMENTS or segments[0] == "__ds" or below in RESERVED_PAIRS or below[0] == "pk":
+    below, is_otlp = tuple(segments[-2:]), segments[-3:-1] == ["_otlp", "v1"]
+    is_reserved = segments[-1] in RESERVED_SEGMENTS or segments[0] == "__ds"
+    if is_reserved or is_otlp or below in RESERVED_PAIRS or below[0] == "pk":
         raise InvalidRequest(f"stream name is reserved: name={name}")
     return name
 

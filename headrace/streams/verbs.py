@@ -25,7 +25,7 @@ from headrace.log.seam import Decision, Draft, Ids, Look, Request, Rows, Surface
 from headrace.log.stores import Stores
 from headrace.streams.create import decide_create
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
-from headrace.streams.profiles import prepare
+from headrace.streams.profiles import check_kind, prepare
 from headrace.streams.values import (
     STREAMS,
     Appended,
@@ -191,10 +191,12 @@ def _prepare(look: Look, asked: Request, rows: Rows, now_ms: int) -> Prepared:
     known: Prepared | None = asked.memo
     if known is not None and (known.log_id, known.definition) == (log_id, ref):
         return known
-    if ref is None or not request.records:
-        return Prepared(log_id, ref, request, None)
-    definition = rows.definition(log_id, look.state)
+    definition = None if ref is None or not request.records else rows.definition(log_id, look.state)
     try:
+        if request.profile is not None:
+            check_kind(definition, request.profile)
+        if definition is None:
+            return Prepared(log_id, ref, request, None)
         records = prepare(definition, request.content_type, request.records, now_ms)
     except HeadraceError as exc:
         return Prepared(log_id, ref, request, exc)

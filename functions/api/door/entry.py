@@ -66,7 +66,7 @@ class Surface:
         tokened: the same of paths where a POST needs no key, because it has a token of its own, which the route checks.
         keyed, keyed_under: the same of paths where a GET may have its key as the parameter `token`, because the browsers'
             own EventSource sends no headers; and the beginnings of other such paths.
-        compresses: whether bodies may be compressed.
+        compresses: the same of paths where bodies may be compressed.
         max_body: the most bytes of a body that writes, if that may be more than the process accepts of all together: so a
             larger one is told apart from too many.
     """
@@ -87,7 +87,7 @@ class Surface:
     tokened: tuple[str, ...] = ()
     keyed: tuple[str, ...] = ()
     keyed_under: tuple[str, ...] = ()
-    compresses: bool = False
+    compresses: tuple[str, ...] = ()
     max_body: int | None = None
 
     @cached_property
@@ -123,6 +123,10 @@ class Surface:
         """Returns whether the request may have its key as a parameter."""
         is_keyed = self._ends(scope, self.keyed) or scope["path"].startswith(self.keyed_under)
         return scope["method"] == "GET" and is_keyed
+
+    def expands(self, scope: Asgi) -> bool:
+        """Returns whether the request's body may be compressed."""
+        return self._ends(scope, self.compresses)
 
     def is_write(self, scope: Asgi) -> bool:
         """Returns whether the request counts as a write: a POST, PUT or DELETE that is no query and does not wait for
@@ -247,7 +251,7 @@ class Door:
         surface = scope[SURFACE] = next(one for one in self._surfaces if scope["path"].startswith(one.roots))
         try:
             writes = surface.is_write(scope)
-            plain = expanded(scope, receive) if surface.compresses else receive
+            plain = expanded(scope, receive) if surface.expands(scope) else receive
             with self._traffic.request(plain, writes=writes) as counted:
                 size = 0
 

@@ -188,7 +188,7 @@ FEATURES = FeatureSurface(
         PREFIX,
     ),
     open_paths=frozenset({"/ready"}),
-    compresses=True,
+    compresses=("",),
 )
 
 

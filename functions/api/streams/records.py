@@ -236,12 +236,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         body = await requests.read(request)
         began = context.clock.monotonic()
         asked, appended = await run(_append, context.logs(), name, headers, body)
-        if not appended.duplicate:
-            meter.add(ApiMetric.Appends)
-            meter.add(ApiMetric.AppendMs, context.ms_since(began))
-            meter.add(ApiMetric.AppendedRecords, len(asked.records))
-            meter.add(ApiMetric.AppendedBytes, asked.size)
-            meter.add(ApiMetric.SlotRaces, appended.tries - 1)
+        count_append(context, asked, appended, context.ms_since(began))
         return _appended(asked, appended)
 
     @serve(app, PATH, "HEAD")
@@ -314,6 +309,17 @@ def _append(logs: Streams, name: str, headers: StreamHeaders, body: bytes) -> tu
         close=headers.closes,
     )
     return asked, logs.append(name, asked)
+
+
+def count_append(context: Context, asked: AppendRequest, appended: Appended, took_ms: int) -> None:
+    """Counts an append, if it was no repeat."""
+    meter = context.meter
+    if not appended.duplicate:
+        meter.add(ApiMetric.Appends)
+        meter.add(ApiMetric.AppendMs, took_ms)
+        meter.add(ApiMetric.AppendedRecords, len(asked.records))
+        meter.add(ApiMetric.AppendedBytes, asked.size)
+        meter.add(ApiMetric.SlotRaces, appended.tries - 1)
 
 
 def _appended(asked: AppendRequest, appended: Appended) -> Response:

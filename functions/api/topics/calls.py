@@ -77,7 +77,7 @@ TOPICS = Surface(
     asking=("/diff", "/search", "/aggregate", "/timings"),
     keyed=("/work",),
     keyed_under=("/v0/watch/",),
-    compresses=True,
+    compresses=("",),
     max_body=MAX_BODY_BYTES,
 )
 

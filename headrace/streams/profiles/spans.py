@@ -111,7 +111,7 @@ def check(span: Mapping[str, Any]) -> None:
     _id(span.get("traceId"), 32, "traceId")
     _id(span.get("spanId"), 16, "spanId")
     _parent_id(span)
-    start, end = _nanos(span.get("startUnixNano")), _nanos(span.get("endUnixNano"))
+    start, end = nanos_of(span.get("startUnixNano")), nanos_of(span.get("endUnixNano"))
     if start is not None and end is not None and end < start:
         raise InvalidRequest("endUnixNano is before startUnixNano")
 
@@ -129,7 +129,7 @@ def normalize(record: Any, policy: Policy, now_ms: int) -> dict[str, Any]:
     """
     span = strict.as_object(record, "otel-traces record")
     check(span)
-    limits, store, cleaner = policy.limits, policy.store, _Cleaner(policy)
+    limits, store, cleaner = policy.limits, policy.store, Cleaner(policy)
     resource, scope, status = (
         _object(span, "resource"),
         _object(span, "instrumentationScope"),
@@ -140,7 +140,7 @@ def normalize(record: Any, policy: Policy, now_ms: int) -> dict[str, Any]:
     attributes, left_out = cleaner.attributes(span.get("attributes"), "attributes")
     events, lost_events = _events(span, cleaner)
     links, lost_links = _links(span, cleaner)
-    start, end = _nanos(span.get("startUnixNano")), _nanos(span.get("endUnixNano"))
+    start, end = nanos_of(span.get("startUnixNano")), nanos_of(span.get("endUnixNano"))
     trace_id, span_id = _id(span["traceId"], 32, "traceId"), _id(span["spanId"], 16, "spanId")
     flags, name = integer_or_none(_object(span, "traceFlags").get("raw")), strict.text_or_none(span.get("name")) or ""
     derived = _Derived(span, policy, attributes)
@@ -201,7 +201,7 @@ def normalize(record: Any, policy: Policy, now_ms: int) -> dict[str, Any]:
     }
 
 
-class _Cleaner:
+class Cleaner:
     """The removal of what must not be stored from attributes, with the paths of what it redacted."""
 
     def __init__(self, policy: Policy) -> None:
@@ -350,14 +350,14 @@ def _is_exception(event: dict[str, Any]) -> bool:
     )
 
 
-def _events(span: dict[str, Any], cleaner: _Cleaner) -> tuple[list[dict[str, Any]], int]:
+def _events(span: dict[str, Any], cleaner: Cleaner) -> tuple[list[dict[str, Any]], int]:
     """Returns the events of a span, and how many were left out."""
     given = [event for event in _list(span, "events") if isinstance(event, dict)]
     most = cleaner.policy.limits.max_events_per_span
     events = []
     for number, event in enumerate(given[:most]):
         attributes, left_out = cleaner.attributes(event.get("attributes"), f"events.{number}.attributes")
-        nanos = _nanos(event.get("timeUnixNano"))
+        nanos = nanos_of(event.get("timeUnixNano"))
         events.append(
             {
                 "timestamp": _time(nanos),
@@ -370,7 +370,7 @@ def _events(span: dict[str, Any], cleaner: _Cleaner) -> tuple[list[dict[str, Any
     return events, max(0, len(given) - most)
 
 
-def _links(span: dict[str, Any], cleaner: _Cleaner) -> tuple[list[dict[str, Any]], int]:
+def _links(span: dict[str, Any], cleaner: Cleaner) -> tuple[list[dict[str, Any]], int]:
     """Returns the links of a span, and how many were left out; a link without valid ids is."""
     given = _list(span, "links")
     links: list[dict[str, Any]] = []
@@ -409,7 +409,7 @@ def _parent_id(span: Mapping[str, Any]) -> str | None:
     return None if text is None or not text.strip("0") else _id(text, 16, "parentSpanId")
 
 
-def _nanos(value: Any) -> int | None:
+def nanos_of(value: Any) -> int | None:
     """Returns nanoseconds since 1970, from a number or a decimal text; None for anything else."""
     if isinstance(value, str) and _NANOS.fullmatch(value.strip()):
         value = int(value)

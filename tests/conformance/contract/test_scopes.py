@@ -53,6 +53,8 @@ ROUTES = {
     "set profile": route("admin", "POST", "/_profile", {"profile": {"kind": "generic"}}),
     "index status": route("read", "GET", "/_index_status"),
     "details": route("read", "GET", "/_details"),
+    "spans of an exporter": route("write", "POST", "/_otlp/v1/traces", {}),
+    "logs of an exporter": route("write", "POST", "/_otlp/v1/logs", {}),
     "touch meta": route("read", "GET", "/touch/meta"),
     "touch wait": route("read", "POST", "/touch/wait", WAIT),
     "touch wait that declares": route("read write", "POST", "/touch/wait", {**WAIT, "declareTemplates": [TODOS]}),
