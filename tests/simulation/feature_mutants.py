@@ -261,6 +261,11 @@ MUTANTS = (
     ),
     _mutant("rows written without a condition", "two folders of one lane", (MemoryFeatures, "put", _put_anyhow)),
     _mutant(
+        "any lane of the name",
+        "a lane is created again amid a pass",
+        (fold._Run, "_check_lane", lambda *_: None),
+    ),
+    _mutant(
         "rows that do not say which events they have",
         "a folder dies between its rows and the mark",
         (fold.Folder, "load", _load_forgetful),
@@ -331,6 +336,11 @@ MUTANTS = (
         "catch-up without a barrier",
         "a back-fill is read before it has all events: those since the barrier",
         (fold._Run, "_install", _install_up_to_the_others),
+    ),
+    _mutant(
+        "rows of back-fills forgotten",
+        "a back-fill is given up when some of its rows are written",
+        (marks, "_folded", lambda mark: list(mark.generations)),
     ),
     _mutant(
         "read before its job",

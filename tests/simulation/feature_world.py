@@ -10,6 +10,7 @@ Each answer is compared with a naive computation over the prefix that it names. 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from functions.sealer.purge import purge
 from functions.sealer.seal import seal
 from functions.sealer.trim import trim
 from headrace import jobs
-from headrace.errors import InvalidRequest, NotFound, Overloaded
+from headrace.errors import HeadraceError, InvalidRequest, NotFound, Overloaded, StoreError
 from headrace.features import documents, fold, tail, verbs
 from headrace.features.backfill import Backfills
 from headrace.features.define import follower
@@ -49,6 +50,7 @@ from tests.simulation.feature_model import NS, Model, SurveyedWal
 from tests.simulation.relay_world import Died, Port, Simulation, Step
 from tests.support.clocks import ManualClock
 from tests.unit.features.backfilling import run_job, waiting_jobs
+from tests.unit.features.interposing import Interposed
 from tests.unit.features.pipeline.documents import count, derived, event, table, total, where
 from tests.unit.features.world import rows_of
 
@@ -63,10 +65,10 @@ JUMPS = (0.001, 0.05, 0.4, 1.1, 3.0, 6.0, 12.0, 40.0, 400.0)
 WEIGHTS = (6, 6, 6, 6, 4, 3, 2, 1, 0.3)
 # The share of store calls before which a process is suspended, and the most calls of others until it goes on; by stage.
 SUSPENDED = (0.04, 60)
-SUSPENDED_MORE = {"renewed": (0.12, 500), "backfilled": (0.12, 250)}
+SUSPENDED_MORE = {"backfilled": (0.12, 250)}
 STAGES = {  # by weight, what runs do
     "everything": 48,
-    "renewed": 15,  # little more than to create a lane again
+    "renewed": 15,  # little more than to create a lane again, amid a pass over the one before
     "backfilled": 15,  # little more than to back-fill tables
     "trimmed": 15,  # little more than to trim a lane
     "outrun": 7,  # to push more than is folded, with room for little of that
@@ -227,10 +229,9 @@ class Actors(Simulation):
                 yield [self._push] * 40
             yield [self._wait, self._wait, self._wait, self._fold]
             yield [self._read] * 10
-        elif self._stage == "renewed":  # few actors, so that a lane is created again while one is suspended
-            yield [self._push] * 3 + ([self._reset, self._register] + [self._push] * 4) * 2
-            yield [self._fold] * 8
-            yield [self._read, self._push, self._wait] * 4
+        elif self._stage == "renewed":
+            yield [self._push, self._fold, self._renew, self._read, self._read] * 4
+            yield [self._read, self._fold, self._wait] * 4
         elif self._stage == "backfilled":  # few actors, so that many come to their end
             changes = (self._register, 1), (self._wait, 1), (self._reset, self._resets())
             yield [self._push] * 6 + [self._backfill] + [self._push] * 4
@@ -339,6 +340,19 @@ class Actors(Simulation):
         self.linger(15)
         which = which_of(NS, "Tx", self.random.randrange(self.lanes))
         process.fold(which, self.random.choice((0, 10, 10)))
+
+    def _renew(self, process: Process) -> None:
+        """Makes a pass, before a call of which the lanes are created again, and filled."""
+        other, port = self.process(), Interposed(process.stores)
+
+        def renew() -> None:
+            for step in (self._reset, self._register, *[self._push] * 4):
+                with suppress(HeadraceError, StoreError, Died):
+                    step(other)
+
+        port.left, port.action = self.random.randint(2, 5), renew  # those before it folds come first
+        folder = Folder(Registrations(port.stores))
+        folder.fold(which_of(NS, "Tx", self.random.randrange(self.lanes)), self.clock.monotonic() + 10)
 
     def _backfill(self, process: Process) -> None:
         self.linger(20)
