@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 
 from functions.api import monitoring
+from functions.api.console import routes as console
 from functions.api.context import Context, open_context
 from functions.api.door.entry import Door
 from functions.api.door.requests import run
@@ -41,7 +42,8 @@ _STREAMS = replace(
     asking=search.ASKING,
     waiting=touch.WAITING,
     compresses=otlp.ENDS,
-    open_paths=frozenset({"/health"}),
+    open_paths=console.OPEN_PATHS | {"/health"},
+    open_under=console.OPEN_UNDER,
 )
 
 
@@ -60,6 +62,7 @@ def create_app(context: Context | None = None) -> FastAPI:
         redirect_slashes=False,  # a slash at the end is part of a name
         lifespan=lambda _: _until_the_end(context),
     )
+    console.add_routes(app)
     for part in (
         monitoring,
         topics,

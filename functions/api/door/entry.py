@@ -60,7 +60,8 @@ class Surface:
         codes: what it calls the error codes that all surfaces share, where it differs.
         shape: returns what builds the error responses of a request, if their bodies have another form than usual.
         roots: the beginnings of its paths; by default it owns all, also the `*` of `OPTIONS *`, which has no slash.
-        open_paths: paths that are answered without a key, and not counted.
+        open_paths, open_under: paths that are answered without a key, and not counted; and the beginnings of other such
+            paths.
         asking: what follows a name in paths where a POST never writes, because the body is a query.
         waiting: the same of paths where many requests may wait for long; they count as reads.
         tokened: the same of paths where a POST needs no key, because it has a token of its own, which the route checks.
@@ -82,6 +83,7 @@ class Surface:
     shape: Callable[[Mapping[str, Any]], Envelope] = lambda _: errors.envelope
     roots: tuple[str, ...] = ("",)
     open_paths: frozenset[str] = frozenset()
+    open_under: tuple[str, ...] = ()
     asking: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     tokened: tuple[str, ...] = ()
@@ -110,6 +112,10 @@ class Surface:
 
     def _ends(self, scope: Asgi, ends: tuple[str, ...]) -> bool:
         return bool(scope["path"].removeprefix(self.prefix).endswith(ends))
+
+    def is_open(self, scope: Asgi) -> bool:
+        """Returns whether the request needs no key, whatever its method."""
+        return scope["path"] in self.open_paths or scope["path"].startswith(self.open_under)
 
     def only_asks(self, scope: Asgi) -> bool:
         """Returns whether the request is a POST that never writes, because its body is a query."""
@@ -271,7 +277,7 @@ class Door:
         method = scope["method"]
         # an error of a POST that only asks is answered as for a GET
         meant = "GET" if surface.only_asks(scope) else method
-        is_open = scope["path"] in surface.open_paths
+        is_open = surface.is_open(scope)
         buffered = is_buffered(scope)
         start: Message | None = None  # not sent yet
         started = False

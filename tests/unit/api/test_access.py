@@ -204,7 +204,7 @@ def test_each_route_needs_its_scope(method: str, needs: str) -> None:
             assert answer.json["error"]["code"] == "forbidden"
 
 
-@pytest.mark.parametrize("target", ["/v1/stream/s", "/v1/streams", "/nowhere", "/openapi.json"])
+@pytest.mark.parametrize("target", ["/v1/stream/s", "/v1/streams", "/nowhere"])
 def test_without_a_key_there_is_nothing_to_see(target: str) -> None:
     answer = Server(KEYS)("GET", target)
     assert answer.status == 401
@@ -213,8 +213,9 @@ def test_without_a_key_there_is_nothing_to_see(target: str) -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_liveness_and_preflights_need_no_key() -> None:
+def test_liveness_the_document_and_preflights_need_no_key() -> None:
     assert Server(KEYS)("GET", "/health").status == 200
+    assert Server(KEYS)("GET", "/openapi.json").status == 200
     assert Server(KEYS)("OPTIONS", "/v1/stream/s").status == 204
 
 

@@ -1,0 +1,8 @@
+"""The console at `/` and the API reference at `/docs`: files of the artifact, which need no key.
+
+files.py    reads them: its own below `files/`, and those of Swagger UI, which a locked wheel brings
+routes.py   serves them
+
+`files/durable-streams.js` is the official JavaScript client, bundled by `npm run bundle` in `tests/console`; the other
+files are as they were written. A browser gets nothing that is not here.
+"""

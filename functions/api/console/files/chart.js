@@ -1,0 +1,58 @@
+// A chart of stacked bars over time, with axes and units, as SVG. The table beside it says the same in numbers.
+
+import { h, svg } from "./dom.js";
+
+const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [900, 280, 64, 12, 26, 34];
+
+// The least of 1, 2, 5, 10, 20, … that makes at most five steps.
+const step = (top) => {
+  const size = 10 ** Math.floor(Math.log10(top / 5));
+  return [1, 2, 5, 10].map((factor) => factor * size).find((each) => top / each <= 5);
+};
+const short = (value) => Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 }).format(value);
+
+// `bars`: [{ start, end, values: [number for each of `series`] }], by time; `unit` is what the numbers are.
+export const chart = ({ title, unit, series, bars, from, to }) => {
+  const sums = bars.map((bar) => bar.values.reduce((sum, value) => sum + value, 0));
+  const top = Math.max(...sums, 0) || 1;
+  const each = step(top);
+  const ticks = Array.from({ length: Math.floor(top / each + 1e-9) + 1 }, (_, at) => at * each);
+  const high = Math.max(top, ticks.at(-1));
+  const x = (at) => LEFT + ((at - from) / (to - from || 1)) * (WIDTH - LEFT - RIGHT);
+  const y = (value) => HEIGHT - BOTTOM - (value / high) * (HEIGHT - TOP - BOTTOM);
+  const times = Array.from({ length: 6 }, (_, at) => from + ((to - from) * at) / 5);
+  const day = to - from > 2 * 86_400_000;
+  const told = (at) => new Date(at).toISOString().slice(...(day ? [5, 10] : [11, 16]));
+  return h("figure", {},
+    h("figcaption", {}, `${title}, ${unit}, UTC`),
+    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}, ${bars.length} intervals, highest ${short(top)} ${unit}` },
+      ticks.map((tick) => [
+        svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(tick), y2: y(tick) }),
+        svg("text", { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, short(tick)),
+      ]),
+      times.map((at, index) => svg("text", { x: x(at), y: HEIGHT - BOTTOM + 20, "text-anchor": index === 0 ? "start" : index === 5 ? "end" : "middle" }, told(at))),
+      svg("text", { x: LEFT - 8, y: 14, "text-anchor": "end" }, unit),
+      bars.map((bar) => {
+        const [start, end] = [Math.max(bar.start, from), Math.min(bar.end, to)];
+        let base = 0;
+        return bar.values.map((value, at) => {
+          const lower = base;
+          base += value;
+          return value > 0 && svg("rect", { class: `s${at % 7}`, x: x(start) + 0.5, width: Math.max(x(end) - x(start) - 1, 1), y: y(base), height: Math.max(y(lower) - y(base), 0) },
+            svg("title", {}, `${new Date(bar.start).toISOString()} ${series[at]}: ${value}`));
+        });
+      }),
+      series.length > 1 && legend(series)));
+};
+
+const legend = (series) => {
+  let at = LEFT;
+  return series.map((name, index) => {
+    const start = at;
+    at += 30 + name.length * 7;
+    return at < WIDTH && [
+      svg("rect", { class: `s${index % 7}`, x: start, y: 4, width: 11, height: 11 }),
+      svg("text", { class: "legend", x: start + 16, y: 14 }, name),
+    ];
+  });
+};

@@ -1,0 +1,177 @@
+// Topics and queues: the list, and of each one records, search, rollups, jobs, configuration.
+
+import { ask, button, bytes, choice, count, facts, field, h, json, link, note, nothing, record, span, table, time, trying } from "./dom.js";
+import { call, get, pause, post, query, topicPath } from "./api.js";
+import { chart } from "./chart.js";
+import { listing, tabs } from "./listing.js";
+import { rollups } from "./rollups.js";
+import { search } from "./search.js";
+import { tail } from "./tail.js";
+
+const FIRST = 100; // records that are shown at once
+const REFRESH_MS = 2000;
+const [FROM, DELIVERIES, JOB] = ["$dead_letter_from", "$dead_letter_deliveries", "$dead_letter_src_seq"];
+
+const href = (name, tab = "records") => `#/topics/${encodeURIComponent(name)}/${tab}`;
+
+export const show = ({ place, parts: [name, tab], signal }) => (name ? one(place, name, tab, signal) : list(place));
+
+const list = async (place) => {
+  const type = choice([{ value: "", label: "topics and queues" }, { value: "log", label: "topics" }, { value: "queue", label: "queues" }]);
+  const load = await listing({
+    place, title: "Topics and queues", creates: "Create a topic", create, tools: field("Show", type),
+    columns: ["name", "type", "#records", "#size", "#newest seq"], empty: "There are no topics yet.",
+    page: async (prefix, cursor) => {
+      const page = await get(`/v0/topics?${query({ prefix, cursor, page_size: 100 })}`);
+      return {
+        rows: page.topics.filter((each) => !type.value || each.type === type.value).map((each) =>
+          [link(href(each.topic, each.type === "queue" ? "jobs" : "records"), each.topic), each.type, count(each.count), bytes(each.bytes), `${each.head_seq}`]),
+        after: page.next_cursor,
+      };
+    },
+  });
+  type.addEventListener("change", () => load());
+};
+
+const create = () => ask("Create a topic", [
+  field("Name", h("input", { name: "name", required: true, autofocus: true, autocomplete: "off", pattern: "[A-Za-z0-9][A-Za-z0-9._:\\-]*" })),
+  field("Type", choice([{ value: "log", label: "topic: readers see each record" }, { value: "queue", label: "queue: workers lease jobs" }], { name: "type" })),
+  field("Records live for, in seconds", h("input", { name: "ttl", type: "number", min: 0 }), "Empty: for good."),
+  field("Of a queue: lease, in seconds", h("input", { name: "lease", type: "number", min: 1, value: 30 })),
+  field("Of a queue: deliveries before a job is given up", h("input", { name: "deliveries", type: "number", min: 0, value: 5 })),
+  field("Of a queue: topic for jobs that were given up", h("input", { name: "dead" })),
+], "Create", async ({ name, type, ttl, lease, deliveries, dead }) => {
+  const queue = type === "queue" ? { lease_ms: lease * 1000, max_deliveries: Number(deliveries), dead_letter: dead || null } : {};
+  await call("PUT", topicPath(name), { type, ...(ttl && { ttl_ms: ttl * 1000 }), ...queue });
+  location.hash = href(name, type === "queue" ? "jobs" : "records");
+});
+
+const one = async (place, name, tab, signal) => {
+  const path = topicPath(name);
+  const state = await get(`${path}?touch=false`, { signal });
+  const isQueue = state.type === "queue";
+  const shown = tab ?? (isQueue ? "jobs" : "records");
+  const view = h("div");
+  place.append(
+    h("p", { class: "where" }, link("#/topics", "Topics and queues")),
+    h("div", { class: "row" }, h("h1", {}, name), h("span", { class: "grow" }), button("Delete", () => remove(path, name))),
+    facts([["type", state.type], ["records", count(state.count)], ["size", bytes(state.bytes)], ["seqs", `${state.earliest_seq} to ${state.head_seq}`],
+      ["last write", time(state.last_write_ts)], ["kept for", state.config.ttl_ms ? span(state.config.ttl_ms) : null]]),
+    tabs(`#/topics/${encodeURIComponent(name)}`, [...(isQueue ? [["jobs", "Jobs"]] : []), ["records", "Records"], ["search", "Search"], ["rollups", "Rollups"], ["configuration", "Configuration"]], shown),
+    view);
+  if (shown === "jobs" && isQueue) jobs(view, path, name, state, signal);
+  else if (shown === "search" || shown === "rollups") {
+    const { search: configuration } = await get(`${path}/search`, { signal });
+    if (shown === "search") search({ place: view, configuration, ask: (body) => call("POST", `${path}/search`, body, { signal }), columns: ["#seq", "time", "tag", "node"], cells: (hit) => [`${hit.$seq}`, time(hit.$ts), hit.$tag, hit.$node], source: (hit) => hit.data });
+    else rollups({ place: view, configuration, ask: (body) => call("POST", `${path}/aggregate`, body, { signal }) });
+  } else if (shown === "configuration") view.append(json(state.config));
+  else records(view, path, state, signal);
+};
+
+const remove = (path, name) => ask(`Delete ${name}?`, [note("Its records, and the routers from it and into it, are gone for good.")], "Delete", async () => {
+  await call("DELETE", path);
+  location.hash = "#/topics";
+});
+
+const records = (place, path, state, signal) => {
+  const wrong = h("div");
+  const data = h("textarea", { rows: 2, required: true, spellcheck: "false", placeholder: '{"n": 1}' });
+  const tag = h("input", { autocomplete: "off" });
+  const form = h("form", { class: "row append" }, field("Append: the JSON of one record", data), field("Tag", tag), h("button", { class: "main" }, "Append"));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    trying(wrong, async () => {
+      JSON.parse(data.value);
+      await post(path, `{"records":[{"data":${data.value},"tag":${JSON.stringify(tag.value || null)}}],"node":"console"}`);
+      data.value = "";
+    });
+  });
+  place.append(form, wrong, tail({
+    title: "Records", columns: ["#seq", "time", "tag", "node", "record"], signal,
+    follow: async (own, add) => {
+      let seq = Math.max(state.head_seq - FIRST, 0);
+      let wait = 0;
+      for (;;) {
+        const page = await post(`${path}/diff`, { from_seq: seq, limit: FIRST, include_tags: true, ...(wait && { wait_ms: wait }) }, { signal: own });
+        if (page.tombstone) add([["–", "", "", "", `lost: ${JSON.stringify(page.tombstone)}`]]);
+        add(page.records.map((each) => [`${each.$seq}`, time(each.$ts), each.$tag, each.$node, record(each.data)]));
+        seq = page.next_from_seq;
+        wait = page.caught_up ? 20_000 : 0;
+      }
+    },
+  }));
+};
+
+const jobs = (place, path, name, state, signal) => {
+  const { config } = state;
+  const depth = h("div", { "aria-live": "off" });
+  const wrong = h("div");
+  const letters = h("section");
+  const timings = h("section");
+  const draw = ({ queue }) => depth.replaceChildren(h("div", { class: "big" }, facts([
+    ["ready", count(queue.ready)], ["leased", count(queue.in_flight)], ["given up", count(queue.dead_lettered)]])));
+  draw(state);
+  place.append(depth, facts([["lease", span(config.lease_ms)], ["deliveries before a job is given up", config.max_deliveries || "no limit"],
+    ["goes to then", config.dead_letter ? link(href(config.dead_letter), config.dead_letter) : null]]), wrong, letters, timings);
+  let given = -1;
+  const refresh = async () => {
+    const now = await get(`${path}?touch=false`, { signal });
+    draw(now);
+    if (now.queue.dead_lettered !== given && config.dead_letter) {
+      given = now.queue.dead_lettered;
+      await showLetters(letters, path, name, config.dead_letter, signal);
+    }
+  };
+  trying(wrong, async () => {
+    await refresh();
+    await showTimings(timings, path, signal);
+    for (;;) {
+      await pause(REFRESH_MS, signal);
+      await refresh();
+    }
+  });
+};
+
+// Jobs that were given up, the oldest first. A topic is deleted from its front, so a job can go back with those before it.
+const showLetters = async (place, path, name, topic, signal) => {
+  const wrong = h("div");
+  const dead = topicPath(topic);
+  const answer = await call("POST", `${dead}/diff`, { from_seq: 0, limit: FIRST, include_tags: true }, { signal, accept: [404] });
+  const all = answer.status === 404 ? [] : answer.value.records;
+  const foreign = all.findIndex((each) => each.meta?.[FROM] !== name);
+  const own = foreign < 0 ? all : all.slice(0, foreign);
+  const retry = (until) => trying(wrong, async () => {
+    for (const letter of own.filter((each) => each.$seq <= until)) {
+      await post(path, jobOf(letter));
+      await post(`${dead}/delete`, { before_seq: letter.$seq + 1 });
+    }
+    await showLetters(place, path, name, topic, signal);
+  });
+  place.replaceChildren(h("h2", {}, "Jobs that were given up"), wrong, own.length
+    ? table("Jobs that were given up", ["#seq", "#job", "#deliveries", "tag", "data", ""], own.map((each, at) => [
+      `${each.$seq}`, each.meta[JOB], each.meta[DELIVERIES], each.$tag, record(each.data),
+      button(at ? "Retry up to here" : "Retry", () => retry(each.$seq), { disabled: !JSON.rawJSON })]))
+    : nothing("None."),
+  foreign >= 0 ? note(`Record ${all[foreign].$seq} of ${topic} is not a job of this queue: what follows it is not shown.`) : "",
+  JSON.rawJSON ? "" : note("This browser can't hand numbers on as they were written: use `headrace queue dead-letters retry`."));
+};
+
+// The append of a job that is tried again. The key makes a repeat harmless: it is of this letter alone.
+const jobOf = ({ $seq, $ts, $tag, $node, data, meta }) => {
+  const rest = Object.fromEntries(Object.entries(meta).filter(([name]) => ![FROM, DELIVERIES, JOB].includes(name)));
+  const job = { data, ...($tag && { tag: $tag }), ...($node && { node: $node }), ...(Object.keys(rest).length && { meta: rest }) };
+  return { records: [job], create: false, idempotency_key: `dead-letter:${$seq}:${$ts}:${meta[JOB]}` };
+};
+
+const showTimings = async (place, path, signal) => {
+  const to = Date.now();
+  const from = to - 86_400_000;
+  const { buckets } = await post(`${path}/timings`, { from: new Date(from).toISOString(), to: new Date(to).toISOString(), interval: "1h" }, { signal });
+  place.replaceChildren(h("h2", {}, "Last 24 hours"), buckets.length ? h("div", {},
+    chart({ title: "Jobs by what became of them", unit: "jobs", series: ["acked", "nacked", "expired", "dead"], from, to,
+      bars: buckets.map((one) => ({ start: Date.parse(one.start), end: Date.parse(one.end), values: [one.acked, one.nacked, one.expired, one.dead] })) }),
+    table("By hour", ["hour", "#claimed", "#acked", "#again", "#given back", "#expired", "#given up", "#wait p95", "#run p95"], buckets.map((one) => [
+      time(one.start), ...[one.claimed, one.acked, one.redelivered, one.nacked, one.expired, one.dead].map(count),
+      one.wait_ms.p95 == null ? "–" : span(Number(one.wait_ms.p95)), one.run_ms.p95 == null ? "–" : span(Number(one.run_ms.p95))])))
+    : nothing("Nothing was claimed."));
+};
