@@ -4,6 +4,7 @@ response.
 records       create, append, close, describe, delete; names and headers of all requests
 live          read, follow; `reads` parses requests and builds pages
 definitions   `_schema` and `_profile`
+observe       `/v1/observe/request`: events and spans of one request
 otlp          `_otlp/…`: spans and logs of OpenTelemetry
 search        `_search`, `_aggregate`, `_routing_keys`
 touch         `touch/*`

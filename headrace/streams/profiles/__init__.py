@@ -65,15 +65,15 @@ def of(definition: Definition) -> Profile:
     return definition.own if isinstance(definition.own, Profile) else definition.derive(_parse_stored)
 
 
-def check_kind(definition: Definition | None, kind: str) -> None:
-    """Checks that a stream has a kind of profile; None is the definition of a plain stream.
+def check_kind(definition: Definition | None, kind: str, what: str = "the stream") -> None:
+    """Checks that a stream, which messages call `what`, has a kind of profile; None is the definition of a plain stream.
 
     Raises:
         InvalidRequest: it has another one.
     """
     found = DEFAULT if definition is None else of(definition)
     if found.kind != kind:
-        raise InvalidRequest(f"the stream must have the profile {kind}: profile={found.kind}")
+        raise InvalidRequest(f"{what} must have the profile {kind}: profile={found.kind}")
 
 
 def _parse_stored(definition: Definition) -> Profile:

@@ -78,3 +78,14 @@ def test_spans_are_added_up(traces: Stream) -> None:
 def test_it_can_not_be_installed_after_data(stream: Stream) -> None:
     expect(stream.append([{"n": 1}]), 204)
     refused(stream.set_profile("otel-traces"), 400)
+
+
+def test_an_event_and_its_spans_are_joined(api: Api, traces: Stream) -> None:
+    events = api.stream()
+    expect(events.set_profile("evlog"), 200)
+    expect(events.append([{"requestId": "r", "traceId": TRACE, "message": "hello"}]), 204)
+    expect(traces.append([span(), span(spanId="1" * 16, parentSpanId=SPAN)]), 204)
+    found = expect(api.get("/v1/observe/request", events=events.name, traces=traces.name, requestId="r"), 200).json()
+    assert found["summary"]["title"] == "hello"
+    assert [child["spanId"] for child in found["trace"]["tree"][0]["children"]] == ["1" * 16]
+    refused(api.get("/v1/observe/request", events=traces.name, traces=traces.name, requestId="r"), 400)
