@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from local.connections import MAX_MESSAGE_BYTES
 from local.lifeline import exit_with_parent
+from local.request_log import RequestLog
 from local.socket_door import SocketDoor
 
 DRAIN_SECONDS = 1
@@ -52,11 +53,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--app", required=True)
     parser.add_argument("--sockets", help="the function behind the WebSocket API, whose sockets this process holds")
     parser.add_argument("--log-level", default="info")
+    parser.add_argument("--verbose", action="store_true", help="print one line for each request")
     options = parser.parse_args(arguments)
     exit_with_parent()
     app = load_app(options.app)
     if options.sockets:
         app = SocketDoor(app, options.sockets, os.environ["AWS_ENDPOINT_URL"])
+    if options.verbose:
+        app = RequestLog(app)
     config = uvicorn.Config(
         app,
         loop="uvloop",

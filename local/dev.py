@@ -1,7 +1,8 @@
-"""The command `headrace dev`: runs the whole deployment on this machine, in memory, behind one port."""
+"""The command `headrace dev`: runs the whole deployment on this machine, in memory or in a folder, behind one port."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,6 +10,8 @@ import socket
 import sys
 import tempfile
 import threading
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,12 @@ from local.fork_server import PROCESSES, fork_server
 from local.supervisor import ChildFailed
 from local.template import TEMPLATE_PATH, UnusableTemplate
 
+PATIENCE_SECONDS = 5.0
+
 EXAMPLES = """
 Runs Headrace on this machine: the HTTP API, the functions behind it, and an emulated AWS. Nothing is installed, no
-account is needed, nothing leaves the machine, and everything is forgotten at the end. When it is ready it prints one
-line with its URL; logs go to stderr. Ctrl-C stops it.
+account is needed, nothing leaves the machine, and everything is forgotten at the end, unless --data names a folder to
+keep it in. When it is ready it prints its URL and what to try; logs go to stderr. Ctrl-C stops it.
 
 \b
 Start it, then write to a stream and read it back:
@@ -31,6 +36,10 @@ Start it, then write to a stream and read it back:
   curl -X PUT http://127.0.0.1:8787/v1/stream/orders -H 'content-type: text/plain'
   curl -X POST http://127.0.0.1:8787/v1/stream/orders -H 'content-type: text/plain' -d hello
   curl http://127.0.0.1:8787/v1/stream/orders
+
+\b
+Keep everything: what was acknowledged is on the disk, whatever ends the server, and the next one goes on with it:
+  headrace dev --data ./headrace-data
 
 \b
 Watch the pipeline: seal after a second, or ten records, and trim after two minutes:
@@ -58,6 +67,13 @@ Without keys it obeys programs of this machine and pages on loopback, such as ht
 pages of other sites that a browser here may show (403). Obey one more host, knowingly:
   headrace dev --allow-host demo.internal
 """
+
+NEXT = """
+Try, in another terminal:
+  curl -X PUT {url}/v1/stream/hello -H 'content-type: application/json'
+  curl -X POST {url}/v1/stream/hello -H 'content-type: application/json' -d '{{"hello":"world"}}'
+  curl {url}/v1/stream/hello
+Topics and queues: docs/topics.md. Feature tables: docs/features.md. Ctrl-C stops the server."""
 
 
 @click.command("dev", help=EXAMPLES)
@@ -134,6 +150,13 @@ pages of other sites that a browser here may show (403). Obey one more host, kno
     help="Record in this file, as lines of JSON, which AWS calls each function makes.",
 )
 @click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep everything in this folder, and go on with what it holds. [default: forget it at the end]",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Print one line for each request.")
+@click.option(
     "--template", hidden=True, default=TEMPLATE_PATH, type=click.Path(path_type=Path), help="A CDK template."
 )
 @click.option("--app", hidden=True, envvar="HEADRACE_DEV_APP", default="functions.api.app:create_app")
@@ -144,17 +167,19 @@ def command(**options: Any) -> None:
     """Runs the emulator until Ctrl-C, SIGTERM, or the end of a child."""
     # Not needed for `--help`.
     from local.emulator import Emulator
+    from local.machine.database import NewerDatabase
+    from local.machine.stack import FolderInUse, MachineDeployment
 
     state_file: Path | None = options.pop("state_file")
     try:
         settings = DevSettings.from_options(options, os.environ)
-        listener = _listen(settings.host, settings.port)
         stop = _stop_on_signal()
-        with (
-            tempfile.TemporaryDirectory(prefix="headrace-dev-") as scratch,
-            fork_server(*PROCESSES) as forks,
-            Emulator(settings, listener, forks) as emulator,
-        ):
+        with ExitStack() as exits:
+            machine = exits.enter_context(MachineDeployment(settings.data)) if settings.data is not None else None
+            listener = _listen(settings.host, settings.port, patient=machine is not None)
+            scratch = exits.enter_context(tempfile.TemporaryDirectory(prefix="headrace-dev-"))
+            forks = exits.enter_context(fork_server(*PROCESSES))
+            emulator = exits.enter_context(Emulator(settings, listener, forks, machine))
             emulator.start(Path(scratch), stop)
 
             def note_state() -> None:
@@ -163,26 +188,33 @@ def command(**options: Any) -> None:
 
             note_state()
             if not stop.is_set():
-                click.echo(f"headrace is ready at {emulator.url}")
+                click.echo(f"headrace is ready at {emulator.url}\n{NEXT.format(url=emulator.url)}")
             emulator.watch(stop, note_state)
     except InvalidSettings as exc:
         raise click.UsageError(str(exc)) from exc
+    except (FolderInUse, NewerDatabase) as exc:
+        raise click.ClickException(str(exc)) from exc
     except (ChildFailed, UnusableTemplate) as exc:
         raise click.ClickException(f"{exc}; everything else was stopped") from exc
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, *, patient: bool) -> socket.socket:
     """Returns a listening socket, bound before anything starts, so that a taken port is reported at once (by a
-    ClickException).
+    ClickException); if `patient`, after some seconds: processes of a server that was killed need a moment to end.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as exc:
-        reason = exc.strerror or str(exc)
-        raise click.ClickException(
-            f"cannot listen on {host}:{port}: {reason}. Choose another one with --port."
-        ) from exc
+    until = time.monotonic() + (PATIENCE_SECONDS if patient else 0)
+    while True:
+        try:
+            return socket.create_server((host, port), family=family, backlog=1024)
+        except OSError as exc:
+            if exc.errno == errno.EADDRINUSE and time.monotonic() < until:
+                time.sleep(0.05)
+                continue
+            reason = exc.strerror or str(exc)
+            raise click.ClickException(
+                f"cannot listen on {host}:{port}: {reason}. Choose another one with --port."
+            ) from exc
 
 
 def _stop_on_signal() -> threading.Event:

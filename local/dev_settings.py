@@ -56,6 +56,8 @@ class DevSettings:
     sweep_every_ms: int | None = None
     seal_age_ms: int | None = None
     record: Path | None = None
+    data: Path | None = None
+    verbose: bool = False
     environment: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
@@ -87,6 +89,8 @@ class DevSettings:
             sweep_every_ms=options.get("sweep_every"),
             seal_age_ms=options.get("seal_age"),
             record=options.get("record"),
+            data=options["data"].absolute() if options.get("data") is not None else None,
+            verbose=options.get("verbose", False),
             environment=chosen,
         )
 

@@ -18,12 +18,13 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
+from headrace.machine import machine_of
 from local import access
 from local.access import AccessDoor
 from local.deployment import Deployment, Function, StreamTrigger
@@ -37,15 +38,41 @@ from local.stream_pump import Checkpoint, StreamPump
 log = logging.getLogger("headrace.dispatcher")
 
 
+class Sources(NamedTuple):
+    """Where the events of a dispatcher come from.
+
+    Attributes:
+        sqs, streams: clients with the calls of boto3's.
+        checkpoint: returns the position of the reader that serves the stream trigger of a number.
+        pumps: what else has a thread.
+    """
+
+    sqs: Any
+    streams: Any
+    checkpoint: Callable[[int], Checkpoint]
+    pumps: Sequence[Any] = ()
+
+
+def emulated(deployment: Deployment, state_dir: Path | None) -> Sources:
+    """Returns the sources of the emulated AWS; positions are in files of `state_dir`, or in memory."""
+
+    def checkpoint(number: int) -> Checkpoint:
+        return Checkpoint(state_dir / f"stream-{number}.checkpoint" if state_dir is not None else None)
+
+    return Sources(client("sqs", deployment.endpoint), client("dynamodbstreams", deployment.endpoint), checkpoint)
+
+
 class Dispatcher:
     """All triggers of a deployment, each a pump with a thread. `start` returns when every stream position is known;
     `stop` waits for the pumps.
 
     Args:
+        sources: where events come from; by default the emulated AWS of the deployment.
         seed: decides the order of events across keys.
         schedule_period_seconds: replaces the period of every schedule.
         instance: creates an instance that runs a function, given a name for it; by default in this process.
         state_dir: a folder for the positions in streams; without it they are kept in memory.
+        audits: whether schedules run at the start, too: those of a day would never come on a machine that is switched off.
     """
 
     def __init__(
@@ -56,17 +83,15 @@ class Dispatcher:
         schedule_period_seconds: float | None = None,
         instance: Callable[[Function, str], Invoker] = lambda function, _: FunctionRuntime(function),
         state_dir: Path | None = None,
+        sources: Sources | None = None,
+        audits: bool = False,
     ) -> None:
+        sources = sources or emulated(deployment, state_dir)
         runtimes = {name: instance(function, name) for name, function in deployment.functions.items()}
-        checkpoints = [
-            Checkpoint(state_dir / f"stream-{number}.checkpoint" if state_dir is not None else None)
-            for number in range(len(deployment.streams))
-        ]
         self._stop = threading.Event()
         # Set when a pump dies: the emulator must fail loudly, not stop dispatching in silence.
         self.failed: BaseException | None = None
-        sqs = client("sqs", deployment.endpoint)
-        streams = client("dynamodbstreams", deployment.endpoint)
+        sqs = sources.sqs
 
         def of_stream(trigger: StreamTrigger) -> Invoker:
             if not trigger.prompt:
@@ -75,11 +100,22 @@ class Dispatcher:
 
         self._pumps: list[Any] = [
             *(
-                StreamPump(trigger, of_stream(trigger), streams, sqs, Random(seed), checkpoint)
-                for trigger, checkpoint in zip(deployment.streams, checkpoints, strict=True)
+                StreamPump(
+                    trigger, of_stream(trigger), sources.streams, sqs, Random(seed), sources.checkpoint(number)
+                )
+                for number, trigger in enumerate(deployment.streams)
             ),
             *(QueuePump(t, runtimes[t.function], sqs) for t in deployment.queues),
-            *(SchedulePump(t, runtimes[t.function], schedule_period_seconds) for t in deployment.schedules),
+            *(
+                SchedulePump(
+                    t,
+                    runtimes[t.function],
+                    schedule_period_seconds,
+                    at_start=audits and not _administers(deployment.functions[t.function]),
+                )
+                for t in deployment.schedules
+            ),
+            *sources.pumps,
         ]
         if deployment.events and deployment.emr_endpoint:
             self._pumps.append(EventPump(deployment.events, runtimes, events_at(deployment.emr_endpoint)))
@@ -113,6 +149,20 @@ class Dispatcher:
                 self.failed = exc
         finally:
             self._stop.set()
+
+
+def _administers(function: Function) -> bool:
+    """Returns whether a function looks after other functions, not after data."""
+    return function.handler.startswith("functions.versions.")
+
+
+def _sources(deployment: Deployment) -> Sources | None:
+    """Returns the sources of the single machine that the environment names; None if it names none."""
+    if machine_of() is None:
+        return None
+    from local.machine import sources  # not for the emulated AWS
+
+    return Sources(*sources.of_machine([trigger.function for trigger in deployment.streams]))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -154,6 +204,8 @@ def main(arguments: list[str] | None = None) -> None:
         schedule_period_seconds=options.schedule_seconds,
         instance=instance,
         state_dir=state_dir,
+        sources=_sources(deployment),
+        audits=machine_of() is not None,
     )
     dispatcher.start()
     print("ready", flush=True)

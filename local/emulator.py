@@ -20,6 +20,7 @@ from headrace.settings import child_environment
 from local.deployment import Deployment
 from local.dev_settings import DevSettings
 from local.environment import as_role, aws_environment
+from local.machine.stack import MachineDeployment
 from local.supervisor import Child, ChildFailed, Supervisor
 from local.template import deploy, read_template
 
@@ -34,10 +35,18 @@ class Emulator:
 
     Args:
         forks: variables that name a fork server, for all processes but the emulated AWS, which starts meanwhile.
+        machine: where data are kept instead of in the emulated AWS, which forgets them.
     """
 
-    def __init__(self, settings: DevSettings, listener: socket.socket, forks: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        settings: DevSettings,
+        listener: socket.socket,
+        forks: Mapping[str, str],
+        machine: MachineDeployment | None = None,
+    ) -> None:
         self._forks = forks
+        self._machine = machine
         self._settings = settings
         self._listener = listener
         self._supervisor = Supervisor()
@@ -62,17 +71,15 @@ class Emulator:
         Raises ChildFailed if a child ends or is not ready in time, UnusableTemplate for a bad template.
         """
         template = read_template(self._settings.template)
+        self._state_dir = scratch
         policies_file = scratch / "policies.json"
         door = ["--policies", str(policies_file)]
         if self._settings.record is not None:
             door += ["--record", str(self._settings.record.absolute())]
-        moto = self._supervisor.start(
-            "aws",
-            ["local.moto_server", "--lifeline", *door],
-            child_environment(os.environ, {"PYTHONUNBUFFERED": "1"}),
-        )
-        endpoint = moto.wait_until_ready().split(" ", 1)[1]
-        deployed = self._prompt(deploy(template, endpoint))
+        server = ["local.machine.server"] if self._machine else ["local.moto_server", "--lifeline", *door]
+        aws = self._supervisor.start("aws", server, child_environment(os.environ, {"PYTHONUNBUFFERED": "1"}))
+        endpoint = aws.wait_until_ready().split(" ", 1)[1]
+        deployed = self._prompt(deploy(template, endpoint, self._machine.cloud if self._machine else None))
         # No process acts in a role yet: the door reads what roles may do with the first request of one.
         policies_file.write_bytes(msgspec.json.encode(deployed.policies))
         emr = self._supervisor.start(
@@ -82,6 +89,7 @@ class Emulator:
                 os.environ,
                 self._forks,
                 aws_environment(endpoint),
+                self._machine_environment(),
                 as_role(deployed.settings().get("HEADRACE_SPARK_ROLE", "").rpartition("/")[2]),
                 {"PYTHONUNBUFFERED": "1"},
             ),
@@ -94,11 +102,11 @@ class Emulator:
             self._forks,
             deployment.resource_names(),
             aws_environment(endpoint, emr_endpoint),
+            self._machine_environment(),
             self._settings.environment,
             # Receivers of webhooks are on this machine, too: nobody else could reach one that is being developed.
             {"PYTHONUNBUFFERED": "1", "HEADRACE_WEBHOOK_LOOPBACK": "1"},
         )
-        self._state_dir = scratch
         deployment_file = scratch / DEPLOYMENT_FILE
         deployment_file.write_bytes(deployment.to_json())
         lambda_port = self._reserve_port()
@@ -140,9 +148,14 @@ class Emulator:
             "environment": {
                 **self._deployment.settings(),
                 **aws_environment(self._deployment.endpoint, self._deployment.emr_endpoint),
+                **self._machine_environment(),
                 **self._settings.environment,
             },
         }
+
+    def _machine_environment(self) -> dict[str, str]:
+        """Returns the variables that make a process use the single machine, if there is one, instead of emulated AWS."""
+        return self._machine.environment(self._state_dir / "bell") if self._machine else {}
 
     def _function_pids(self) -> dict[str, int]:
         """Returns the process id of each function that has been called so far."""
@@ -211,6 +224,7 @@ class Emulator:
                 "local.function_url",
                 *("--listen-fd", str(door), "--instances", str(self._settings.api_processes)),
                 *("--timeout", str(function.timeout_seconds), "--bootstrap", function.wrapper),
+                *(["--verbose"] if self._settings.verbose else []),
             ],
             # The options were checked already: an open door is on loopback, or was asked for. Whom it obeys is said.
             {
@@ -237,7 +251,7 @@ class Emulator:
     ) -> None:
         arguments = ["local.api_process", *door, "--app", self._settings.app]
         arguments += ["--sockets", self._settings.sockets]
-        arguments += ["--log-level", self._settings.log_level]
+        arguments += ["--log-level", self._settings.log_level, *(["--verbose"] if self._settings.verbose else [])]
         self._supervisor.start(name, arguments, environment, fds=fds, replaceable=True)
 
     def _wait_until_healthy(self, port: int, stop: threading.Event) -> None:

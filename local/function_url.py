@@ -30,6 +30,7 @@ import uvicorn
 
 from local.api_process import EnvelopeProtocol
 from local.lifeline import exit_with_parent
+from local.request_log import RequestLog
 from local.runtime_api import Broken, Call, RuntimeApi
 
 log = logging.getLogger("headrace.function_url")
@@ -201,13 +202,15 @@ class Instances:
             log.warning("signal %d ended instance %d: started again", -code, process.pid)
 
 
-async def serve(listener: socket.socket, *, instances: int, bootstrap: Path, timeout_s: float) -> None:
+async def serve(
+    listener: socket.socket, *, instances: int, bootstrap: Path, timeout_s: float, verbose: bool = False
+) -> None:
     """Serves until SIGTERM or SIGINT. Raises RuntimeError if an instance can't run."""
     api = RuntimeApi(timeout_s)
     processes = Instances(bootstrap, api)
     server = uvicorn.Server(
         uvicorn.Config(
-            FunctionUrl(api),
+            RequestLog(FunctionUrl(api)) if verbose else FunctionUrl(api),
             http=EnvelopeProtocol,
             ws="none",
             lifespan="off",
@@ -244,12 +247,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--instances", type=int, default=1)
     parser.add_argument("--bootstrap", type=Path, required=True, help="the wrapper script")
     parser.add_argument("--timeout", type=float, required=True, help="of the function, seconds")
+    parser.add_argument("--verbose", action="store_true", help="print one line for each request")
     options = parser.parse_args(arguments)
     exit_with_parent()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     listener = socket.socket(fileno=options.listen_fd)
     bootstrap = REPOSITORY / options.bootstrap
-    run = serve(listener, instances=options.instances, bootstrap=bootstrap, timeout_s=options.timeout)
+    run = serve(
+        listener,
+        instances=options.instances,
+        bootstrap=bootstrap,
+        timeout_s=options.timeout,
+        verbose=options.verbose,
+    )
     asyncio.run(run)
 
 

@@ -152,7 +152,7 @@ def _utc_now() -> datetime:
 
 class SchedulePump:
     """One scheduled rule and one function. A failed invocation is not repeated before the next time; `period_seconds`
-    replaces the rule's period.
+    replaces the rule's period. With `at_start` the rule runs at once, too.
     """
 
     def __init__(
@@ -161,9 +161,12 @@ class SchedulePump:
         runtime: Invoker,
         period_seconds: float | None = None,
         clock: Callable[[], datetime] = _utc_now,
+        *,
+        at_start: bool = False,
     ) -> None:
         self._trigger = trigger
         self._runtime = runtime
+        self._at_start = at_start
         self._period_seconds = period_seconds
         self._clock = clock
 
@@ -173,7 +176,7 @@ class SchedulePump:
 
     def run(self, stop: Event) -> None:
         """Waits for each next time and invokes the function, until `stop` is set."""
-        due = self._next(self._clock())
+        due = self._clock() if self._at_start else self._next(self._clock())
         while not stop.is_set():
             left = (due - self._clock()).total_seconds()
             if left > 0:

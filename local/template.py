@@ -1,4 +1,4 @@
-"""Deploys the synthesized CDK template into the emulator, and reads from it which triggers call which functions.
+"""Deploys the synthesized CDK template on this machine, and reads from it which triggers call which functions.
 
 moto's CloudFormation knows few types, so only tables, buckets and queues are deployed. Everything else that matters
 here (functions, event source mappings, rules, a bucket's notifications, roles' permissions) is read from the template
@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from local.access import UnknownPolicy, read_policies
 from local.access_calls import ACCOUNT, arn
@@ -94,13 +94,60 @@ def _with_imports(value: Any, exported: Json) -> Any:
     return value
 
 
-def deploy(template: Json, endpoint: str) -> Deployment:
-    """Creates the template's tables, buckets, queues and secrets at `endpoint`, and returns their names and the
-    triggers.
+class Cloud(Protocol):
+    """The port of what can be deployed on this machine: the emulated AWS, or the durable single machine."""
 
-    Raises UnusableTemplate if the stack can't be created, or an element is not supported, such as a trigger that refers
-    to something that was not deployed.
+    def create_stack(self, template: Json) -> dict[str, str]:
+        """Creates the tables, buckets and queues of a template, and returns the values of its outputs. Raises
+        UnusableTemplate if it can't.
+        """
+
+    def create_secret(self, name: str) -> None:
+        """Creates a secret with a generated value."""
+
+    def notify(self, bucket: str, queues: Sequence[Json]) -> None:
+        """Has a bucket notify queues of new objects. `queues` has the form of S3's API."""
+
+
+class MotoCloud:
+    """The port on the emulated AWS at an endpoint."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+
+    def create_stack(self, template: Json) -> dict[str, str]:
+        """Creates a stack, and returns its outputs. Raises UnusableTemplate if it fails."""
+        cloudformation = client("cloudformation", self._endpoint)
+        cloudformation.create_stack(StackName=STACK_NAME, TemplateBody=json.dumps(template))
+        stack = cloudformation.describe_stacks(StackName=STACK_NAME)["Stacks"][0]
+        if stack["StackStatus"] != "CREATE_COMPLETE":
+            why = stack.get("StackStatusReason")
+            raise UnusableTemplate(f"the stack was not created: {stack['StackStatus']} {why}")
+        return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+
+    def create_secret(self, name: str) -> None:
+        """Creates a secret with a generated value."""
+        client("secretsmanager", self._endpoint).create_secret(Name=name, SecretString=secrets.token_hex())
+
+    def notify(self, bucket: str, queues: Sequence[Json]) -> None:
+        """Has a bucket notify queues of new objects."""
+        client("s3", self._endpoint).put_bucket_notification_configuration(
+            Bucket=bucket, NotificationConfiguration={"QueueConfigurations": queues}
+        )
+
+
+def deploy(template: Json, endpoint: str, cloud: Cloud | None = None) -> Deployment:
+    """Creates the template's tables, buckets, queues and secrets, and returns their names and the triggers.
+
+    Args:
+        endpoint: the URL of the emulated AWS.
+        cloud: where they are created; by default there.
+
+    Raises:
+        UnusableTemplate: the stack can't be created, or an element is not supported, such as a trigger that refers to
+            something that was not deployed.
     """
+    cloud = cloud or MotoCloud(endpoint)
     template = {**template, "Resources": _without_administration(template["Resources"])}
     triggers = _parts_of_type(template, "AWS::Lambda::EventSourceMapping")
     rules = _parts_of_type(template, "AWS::Events::Rule")
@@ -114,7 +161,7 @@ def deploy(template: Json, endpoint: str) -> Deployment:
     for number, reference in enumerate(references):
         outputs[_RESOLVED_OUTPUT.format(number)] = {"Value": json.loads(reference)}
 
-    stack = _create_stack(deployable, endpoint)
+    stack = cloud.create_stack(deployable)
     resolved = {reference: stack.pop(_RESOLVED_OUTPUT.format(n)) for n, reference in enumerate(references)}
     reader = _Reader(template["Resources"], resolved)
     mappings = [reader.mapping(name, part["Properties"]) for name, part in triggers.items()]
@@ -123,14 +170,11 @@ def deploy(template: Json, endpoint: str) -> Deployment:
     except UnknownPolicy as exc:
         raise UnusableTemplate(str(exc)) from exc
     for name in _parts_of_type(template, "AWS::SecretsManager::Secret"):
-        client("secretsmanager", endpoint).create_secret(Name=name, SecretString=secrets.token_hex())
+        cloud.create_secret(name)
     for name, part in buckets.items():
         queues = reader.notified_queues(name, part.get("Properties", {}))
         if queues:
-            client("s3", endpoint).put_bucket_notification_configuration(
-                Bucket=resolved[json.dumps({"Ref": name})],
-                NotificationConfiguration={"QueueConfigurations": queues},
-            )
+            cloud.notify(resolved[json.dumps({"Ref": name})], queues)
     return Deployment(
         endpoint=endpoint,
         outputs=stack,
@@ -243,15 +287,6 @@ def _is_intrinsic(value: Any) -> bool:
 
 def _parts_of_type(template: Json, kind: str) -> dict[str, Json]:
     return {name: part for name, part in template["Resources"].items() if part["Type"] == kind}
-
-
-def _create_stack(template: Json, endpoint: str) -> dict[str, str]:
-    cloudformation = client("cloudformation", endpoint)
-    cloudformation.create_stack(StackName=STACK_NAME, TemplateBody=json.dumps(template))
-    stack = cloudformation.describe_stacks(StackName=STACK_NAME)["Stacks"][0]
-    if stack["StackStatus"] != "CREATE_COMPLETE":
-        raise UnusableTemplate(f"the stack was not created: {stack['StackStatus']} {stack.get('StackStatusReason')}")
-    return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
 
 
 class _Reader:

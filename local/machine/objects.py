@@ -87,6 +87,13 @@ class FileObjects:
                     folder.rmdir()
                     folder = folder.parent
 
+    def forget_unnamed(self) -> None:
+        """Removes what processes left that were killed while they wrote. Only for the one server of the folder, before it
+        starts its processes: a command that writes at that moment fails.
+        """
+        for path in self._scratch.iterdir():
+            path.unlink(missing_ok=True)
+
     def _path(self, key: str) -> Path:
         """Returns the path of an object. Raises ValueError for a key that no path can stand for."""
         *folders, name = quote(key, safe=_SAFE).split("/")

@@ -47,7 +47,7 @@ def test_one_process_serves_the_port_itself_with_the_environment_of_the_emulator
         assert server.process.wait(10) == 0
         assert time.monotonic() - started < 5
         assert not any(alive(pid) for pid in pids)
-        assert server.stdout.read() == ""
+        assert f"curl {server.url}/v1/stream/hello\n" in server.stdout.read(), "what to try next"
 
 
 def test_a_child_that_dies_takes_the_rest_down_with_an_error() -> None:

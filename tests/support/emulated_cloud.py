@@ -77,14 +77,16 @@ class DevServer:
     """A running `headrace dev`. `log` grows with what it prints to stderr; `stdout` is what comes after
     the ready line; `state` is that of its start."""
 
-    url: str
-    state: dict[str, Any]
-    process: Process
-    stdout: IO[str]
-    ready_line: str
     state_file: Path
     metrics_file: Path
+    environment: dict[str, str]
+    url: str = ""
+    state: dict[str, Any] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    ready_line: str = ""
+    process: Process = field(init=False)
+    stdout: IO[str] = field(init=False)
+    _readers: list[threading.Thread] = field(default_factory=list)
 
     @property
     def pids(self) -> dict[str, int]:
@@ -100,6 +102,47 @@ class DevServer:
         """Returns the state file as it is now: processes that are killed get successors."""
         state: dict[str, Any] = json.loads(self.state_file.read_text())
         return state
+
+    def start(self, *arguments: str, port: int = 0) -> None:
+        """Starts it, and waits until it is ready. Raises DevServerFailed if it does not become so."""
+        out, err = os.pipe(), os.pipe()
+        self._arguments = arguments
+        files = ["--state-file", str(self.state_file), "--metrics-file", str(self.metrics_file)]
+        with Path(os.devnull).open() as nothing:
+            self.process = spawn(
+                ["local.dev", "--port", str(port), *files, *arguments],
+                self.environment,
+                stdin=nothing.fileno(),
+                stdout=out[1],
+                stderr=err[1],
+            )
+        os.close(out[1])
+        os.close(err[1])
+        self.stdout = os.fdopen(out[0], errors="replace")
+        self._readers.append(threading.Thread(target=_collect, args=(err[0], self.log), daemon=True))
+        self._readers[-1].start()
+        self.ready_line = _ready_line(self.process, self.stdout)
+        if not self.ready_line:
+            self.process.wait(STOP_SECONDS)
+            self._readers[-1].join(1)
+            raise DevServerFailed(f"exit code {self.process.returncode}:\n" + "\n".join(self.log))
+        self.state = json.loads(self.state_file.read_text())
+        self.url = self.state["url"]
+
+    def kill_and_restart(self) -> None:
+        """Kills it (its processes end with it), and starts it again on the same port. With `--data` it has what it had."""
+        self.process.kill()
+        self.process.wait(STOP_SECONDS)
+        self.stdout.close()
+        self.start(*self._arguments, port=int(self.url.rpartition(":")[2]))
+
+    def stop(self) -> None:
+        """Stops it, if it has ever started."""
+        if hasattr(self, "process"):
+            _stop(self.process)
+            self.stdout.close()
+        for reader in self._readers:
+            reader.join(1)
 
 
 class DevServerFailed(AssertionError):
@@ -121,38 +164,13 @@ def dev_server(
     """
     jobs = {} if runs_jobs else {"HEADRACE_INDEX_JOBS": "0"}
     with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch:
-        state_file = Path(scratch) / "state.json"
-        metrics_file = Path(scratch) / "metrics.emf"
-        out, err = os.pipe(), os.pipe()
-        with Path(os.devnull).open() as nothing:
-            process = spawn(
-                ["local.dev", "--port", "0", *_files(state_file, metrics_file), *arguments],
-                child_environment(os.environ, forks(), jobs, environment or {}),
-                stdin=nothing.fileno(),
-                stdout=out[1],
-                stderr=err[1],
-            )
-        os.close(out[1])
-        os.close(err[1])
-        lines: list[str] = []
-        with os.fdopen(out[0], errors="replace") as stdout, os.fdopen(err[0], errors="replace") as stderr:
-            reader = threading.Thread(target=_collect, args=(stderr, lines), daemon=True)
-            reader.start()
-            try:
-                ready_line = _ready_line(process, stdout)
-                if not ready_line:
-                    process.wait(STOP_SECONDS)
-                    reader.join(1)
-                    raise DevServerFailed(f"exit code {process.returncode}:\n" + "\n".join(lines))
-                state = json.loads(state_file.read_text())
-                yield DevServer(state["url"], state, process, stdout, ready_line, state_file, metrics_file, lines)
-            finally:
-                _stop(process)
-                reader.join(1)
-
-
-def _files(state_file: Path, metrics_file: Path) -> list[str]:
-    return ["--state-file", str(state_file), "--metrics-file", str(metrics_file)]
+        folder, variables = Path(scratch), child_environment(os.environ, forks(), jobs, environment or {})
+        server = DevServer(folder / "state.json", folder / "metrics.emf", variables)
+        try:
+            server.start(*arguments)
+            yield server
+        finally:
+            server.stop()
 
 
 def _ready_line(process: Process, stdout: IO[str]) -> str:
@@ -165,10 +183,11 @@ def _ready_line(process: Process, stdout: IO[str]) -> str:
         timer.cancel()
 
 
-def _collect(stream: IO[str], lines: list[str]) -> None:
-    for line in stream:
-        # One by one: tests look at the log while it grows.
-        lines.append(line.rstrip("\n"))  # noqa: PERF401
+def _collect(number: int, lines: list[str]) -> None:
+    with os.fdopen(number, errors="replace") as stream:
+        for line in stream:
+            # One by one: tests look at the log while it grows.
+            lines.append(line.rstrip("\n"))  # noqa: PERF401
 
 
 def _stop(process: Process) -> None:
