@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import http.client
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -185,3 +187,17 @@ def test_the_function_starts_with_keys_and_refuses_without() -> None:
     malformed = import_handler(HEADRACE_API_KEYS="topsecret:reed")
     assert "unknown scope" in malformed.stderr
     assert "topsecret" not in malformed.stderr
+
+
+@pytest.mark.parametrize("function_url", [False, True])
+def test_the_console_passes_through_lambda(function_url: bool) -> None:
+    door = LambdaDoor(Server("key"), function_url=function_url)
+    page = door("GET", "/")
+    assert page["statusCode"] == 200
+    (script,) = re.findall(r'src="([^"]+)"', page["body"])
+    packed = door("GET", script, {"accept-encoding": "gzip"})
+    assert packed["isBase64Encoded"]
+    assert gzip.decompress(base64.b64decode(packed["body"])) == door("GET", script)["body"].encode()
+    renderer = door("GET", script.replace("console.js", "swagger-ui-bundle.js"))
+    assert renderer["statusCode"] == 200
+    assert len(renderer["body"]) > 1_000_000

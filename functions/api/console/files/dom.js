@@ -29,7 +29,7 @@ export const table = (caption, columns, rows) => {
     h("table", {},
       h("caption", { class: "unseen" }, caption),
       h("thead", {}, h("tr", {}, columns.map((name, at) =>
-        h("th", { scope: "col", class: numeric[at] && "number" }, name.replace(/^#/, ""))))),
+        name ? h("th", { scope: "col", class: numeric[at] && "number" }, name.replace(/^#/, "")) : h("td")))),
       h("tbody", {}, rows.map((row) => h("tr", {}, cells(row))))));
 };
 
