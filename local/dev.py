@@ -73,7 +73,7 @@ Try, in another terminal:
   curl -X PUT {url}/v1/stream/hello -H 'content-type: application/json'
   curl -X POST {url}/v1/stream/hello -H 'content-type: application/json' -d '{{"hello":"world"}}'
   curl {url}/v1/stream/hello
-Topics and queues: docs/topics.md. Feature tables: docs/features.md. Ctrl-C stops the server."""
+In a browser: {url}/ (console), {url}/docs (reference of the API). Ctrl-C stops the server."""
 
 
 @click.command("dev", help=EXAMPLES)

@@ -3,8 +3,8 @@
     uv run python -m benchmarks.peers --markdown table.md --json figures.json
 
 The servers take turns, three by default, since a machine may change its speed from minute to minute. Figures compare only
-with others of the same run. Peers keep data in a process or on one disk; Headrace here runs on an emulated cloud in one
-process tree, whose store is the slow part.
+with others of the same run. Peers keep data in a process or on one disk; so does Headrace with --data. Without it, it runs
+on an emulated cloud in one process tree, whose store is the slow part.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -26,20 +27,23 @@ from benchmarks.result import machine, markdown
 from benchmarks.wire import LoadFailed, Server
 
 HEADRACE = "headrace dev"
-SERVERS = (HEADRACE, *PEERS)
+DURABLE = "headrace dev --data"
+SERVERS = (HEADRACE, DURABLE, *PEERS)
 COLUMNS = ("load", "server", "rounds", "events_per_s", "from", "to", "p50_ms", "p95_ms", "p99_ms")
 
 
 @contextmanager
 def server_url(name: str) -> Iterator[str]:
-    if name != HEADRACE:
+    if name not in (HEADRACE, DURABLE):
         with running(name) as url:
             yield url
         return
     from tests.support.emulated_cloud import dev_server
 
-    with dev_server(runs_jobs=True) as server:
-        yield server.url
+    with TemporaryDirectory(prefix="benchmark-data-") as folder:
+        options = ["--data", folder] if name == DURABLE else []
+        with dev_server(*options, runs_jobs=True) as server:
+            yield server.url
 
 
 def medians(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -110,7 +110,7 @@ class TableCheckpoint(Checkpoint):
             connection.execute("REPLACE INTO readers VALUES (?, ?, ?)", noted)
             connection.execute("DELETE FROM changes WHERE sequence < (SELECT min(oldest) FROM readers)")
 
-        self._database.write(work)
+        self._database.write(work, waits=False)  # an older position only means that changes are told again
 
 
 def forget_readers(database: Database, but: Sequence[str]) -> None:

@@ -61,10 +61,11 @@ class NewerDatabase(Exception):
 class _Job:
     """A write that waits for its transaction, and what became of it."""
 
-    __slots__ = ("error", "is_done", "result", "work")
+    __slots__ = ("error", "is_done", "result", "waits", "work")
 
-    def __init__(self, work: Callable[[Cursor], Any]) -> None:
+    def __init__(self, work: Callable[[Cursor], Any], *, waits: bool) -> None:
         self.work = work
+        self.waits = waits
         self.is_done = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -124,15 +125,19 @@ class Database:
             raise StoreTimeout(f"the database does not answer: {exc}") from exc
         return rows, False
 
-    def write(self, work: Callable[[Cursor], T]) -> T:
+    def write(self, work: Callable[[Cursor], T], *, waits: bool = True) -> T:
         """Runs `work` in a transaction, perhaps together with the work of other threads, and returns its result when the
         transaction is on the disk. `work` may run twice: its transaction may fail because of another's work.
+
+        Args:
+            waits: False for what may be lost with the power of the machine: it is on the disk with the next write that waits,
+                and survives a kill.
 
         Raises:
             Refused: `work` raised it; it must not have changed anything before.
             StoreTimeout: the disk fails; the transaction may have been committed.
         """
-        job = _Job(work)
+        job = _Job(work, waits=waits)
         self._waiting.append(job)
         with self._turn:
             if not job.is_done:
@@ -151,7 +156,7 @@ class Database:
     def _commit(self, jobs: list[_Job]) -> None:
         """Runs the jobs in one transaction; if one of them fails, each in its own."""
         try:
-            with self._alone(), self._transaction():
+            with self._alone(), self._transaction(waits=any(job.waits for job in jobs)):
                 for job in jobs:
                     try:
                         job.run(self._writer)
@@ -174,7 +179,8 @@ class Database:
             ring()
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, *, waits: bool) -> Iterator[None]:
+        self._writer.execute(f"PRAGMA synchronous={'FULL' if waits else 'NORMAL'}")
         self._writer.execute("BEGIN IMMEDIATE")
         try:
             yield

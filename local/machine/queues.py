@@ -77,6 +77,10 @@ class Queues:
                 told = {"Records": [{"eventName": "ObjectCreated:Put", "s3": {"object": {"key": quote_plus(key)}}}]}
                 self.send_message(QueueUrl=queue_url(name), MessageBody=msgspec.json.encode(told).decode())
 
+    def list_queues(self) -> Json:
+        """Returns the URLs of all queues."""
+        return {"QueueUrls": [queue_url(name) for (name,) in self._database.read("SELECT name FROM queues")]}
+
     def get_queue_url(self, *, QueueName: str) -> Json:  # noqa: N803
         """Returns the URL of a queue."""
         return {"QueueUrl": queue_url(QueueName)}
@@ -160,7 +164,7 @@ class Queues:
             connection.executemany("DELETE FROM messages WHERE queue = ? AND receipt = ?", receipts)
             self._database.ring_after_commit()  # the next one of a group may come
 
-        self._database.write(work)
+        self._database.write(work, waits=False)  # a lost deletion only means that the message comes again
         return {"Successful": [{"Id": entry["Id"]} for entry in Entries]}
 
     def _queue(self, name: str) -> Queue:
@@ -220,7 +224,7 @@ class Queues:
                 )
             return found
 
-        return self._database.write(work)
+        return self._database.write(work, waits=False)
 
 
 def _is_new(connection: sqlite3.Connection, queue: str, repeats: str, now_ms: int) -> bool:

@@ -33,6 +33,7 @@ _HELP = {
     "merge_retire": "as of headrace dev",
     "visibility_s": "after which the sealer's queue delivers again what a killed sealer had received",
     "rest_s": "seconds that the sealer has at the end",
+    "data": "a new folder for `headrace dev --data`: there are no faults then, and the whole server is killed, too",
 }
 _BAR = 30
 

@@ -305,7 +305,7 @@ def run(options: FeatureOptions) -> FeatureReport:
     report = FeatureReport(options)
     with faulty_server(options, report) as (server, folder):
         run_rounds(server, report, folder)
-        if server.process.poll() is None:
+        if not server.has_ended:
             report.rest = come_to_rest(server, options.rest_s, options.merge_limits, lambda _: None)
     return report
 
@@ -341,14 +341,14 @@ def _round(server: DevServer, report: FeatureReport, folder: Path, namespace: st
     )
     for thread in [*pushers, *readers, killer]:
         thread.start()
-    while server.process.poll() is None and not any(one.error for one in everybody):
+    while not server.has_ended and not any(one.error for one in everybody):
         done = min(1.0, len(tables.pushes) / options.pushes)
         if not any(one.is_alive() for one in pushers) and killer.done.total() >= options.kills:
             break
         time.sleep(0.1)  # between two looks: the threads do the work
     common.stop.set()
     calm.touch()
-    killer.join(10)
+    killer.join(60)  # a whole server may be starting again
     for one in everybody:
         one.join(PATIENCE_S)
     looker = Looker(common, "looker", *arguments)
@@ -360,7 +360,7 @@ def _round(server: DevServer, report: FeatureReport, folder: Path, namespace: st
     report.errors += common.history.surprises
     report.kills += killer.done
     report.answers += sum(common.answers, Counter())
-    if server.process.poll() is None:
+    if not server.has_ended:
         with stores_of(server.state) as stores:
             tables.logs = dict(_logs(stores, namespace))
         report.add(tables)

@@ -219,7 +219,7 @@ def _load(server: DevServer, report: JobReport, folder: Path) -> None:
     started = time.monotonic()
     for thread in [*producers, *consumers, killer]:
         thread.start()
-    while time.monotonic() - started < options.limit_s and server.process.poll() is None:
+    while time.monotonic() - started < options.limit_s and not server.has_ended:
         done = min(1.0, len(jobs.settlements) / options.jobs)
         is_pushed = not any(one.is_alive() for one in producers)
         if (is_pushed and killer.done.total() >= options.kills) or any(one.error for one in everybody):
@@ -227,7 +227,7 @@ def _load(server: DevServer, report: JobReport, folder: Path) -> None:
         time.sleep(0.5)  # between two looks: the threads do the work
     common.stop.set()
     (folder / injector.CALM).touch()
-    killer.join(10)
+    killer.join(60)  # a whole server may be starting again
     for one in producers:
         one.join(120)
     _drain(common, report, everybody)
@@ -236,7 +236,7 @@ def _load(server: DevServer, report: JobReport, folder: Path) -> None:
     report.errors += [f"{one.name}: {one.error!r}" for one in everybody if one.error is not None]
     report.errors += common.history.surprises
     report.kills, report.answers = killer.done, sum(common.answers, Counter())
-    if server.process.poll() is None:
+    if not server.has_ended:
         report.rest = come_to_rest(server, options.rest_s, options.merge_limits, lambda _: None)
     report.verdicts = judge(jobs)
 

@@ -1,4 +1,6 @@
-"""Kills processes of a running emulator at random, evenly: API processes, the dispatcher, the sealer's instance."""
+"""Kills processes of a running emulator at random, evenly: API processes, the dispatcher, the sealer's instance; and
+the whole server, if it keeps its data, which is then started again.
+"""
 
 from __future__ import annotations
 
@@ -88,8 +90,13 @@ class Killer(threading.Thread):
                 available = self._victims(self._server.state_now())
             except json.JSONDecodeError:
                 continue
+            if "HEADRACE_DATA" in self._server.state["environment"]:
+                available["server"] = [self._server.process.pid]
             kind = next_kind(self.done, available, self._random)
-            if kind is not None and kill(self._random.choice(available[kind]), MODULES[kind]):
+            if kind == "server":
+                self._server.kill_and_restart()
+                self.done[kind] += 1
+            elif kind is not None and kill(self._random.choice(available[kind]), MODULES[kind]):
                 self.done[kind] += 1
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.aws import aws_stores, region_of
 from headrace.log.stores import Stores
+from headrace.machine import machine_of
 from headrace.manifest import merging
 from headrace.manifest.merging import MergeLimits
 from headrace.recovery.survey import list_logs
@@ -101,10 +102,10 @@ def _living(stores: Stores) -> Iterator[Row]:
 
 def come_to_rest(server: DevServer, limit_s: float, limits: MergeLimits, progress: Callable[[str], None]) -> Rest:
     """Waits until nothing is left to do, or `limit_s` is over, and looks at everything."""
-    started = time.monotonic()
+    started, sqs = time.monotonic(), _sqs(server.state)
     with stores_of(server.state) as stores:
         while (left := unfinished(stores, limits)) and time.monotonic() - started < limit_s:
-            waiting = waiting_messages(server.state["endpoint"])
+            waiting = waiting_messages(sqs)
             progress(f"coming to rest, {len(left)} logs and {waiting} messages left, such as {left[0]}")
             time.sleep(2)  # each look scans every log: it must not slow down what it waits for
         found = Rest(seconds=time.monotonic() - started, unfinished=left)
@@ -116,27 +117,30 @@ def come_to_rest(server: DevServer, limit_s: float, limits: MergeLimits, progres
     found.logs = len(report.logs)
     found.generations = sum(log.generations for log in report.logs)
     found.segments = sum(log.segments for log in report.logs)
-    found.dead_letters = dead_letters(server.state["endpoint"])
+    found.dead_letters = dead_letters(sqs)
     return found
 
 
-def waiting_messages(endpoint: str) -> int:
+def waiting_messages(sqs: Any) -> int:
     """Returns how many messages are in the queues, most of them the sealer's."""
-    sqs = client("sqs", endpoint)
     names = [f"ApproximateNumberOfMessages{what}" for what in ("", "Delayed", "NotVisible")]
-    return sum(
-        int(count)
+    attributes = [
+        sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
         for url in sqs.list_queues().get("QueueUrls", [])
-        for count in sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"].values()
-    )
+    ]
+    return sum(int(one[name]) for one in attributes for name in names)
 
 
-def dead_letters(endpoint: str) -> list[str]:
+def dead_letters(sqs: Any) -> list[str]:
     """Messages in every dead-letter queue."""
-    sqs = client("sqs", endpoint)
     letters = []
     for url in sqs.list_queues().get("QueueUrls", []):
         if "DeadLetters" in url:
             while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
                 letters += [f"{url.rsplit('/', 1)[-1]}: {message['Body']}" for message in messages]
     return letters
+
+
+def _sqs(state: dict[str, Any]) -> Any:
+    machine = machine_of(state["environment"])
+    return machine.client("sqs") if machine is not None else client("sqs", state["endpoint"])

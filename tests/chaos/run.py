@@ -54,6 +54,7 @@ class Options:
     merge_retire: str = "5s"
     visibility_s: int = 15
     rest_s: float = 300.0
+    data: str = ""
 
     @property
     def merge_limits(self) -> MergeLimits:
@@ -128,9 +129,10 @@ def faulty_server(options: Options, report: Outcome, *, runs_jobs: bool = False)
             injector.SEED: str(options.seed),
         }
         given = arguments(options, template(folder, options.visibility_s))
+        given += ["--data", options.data] if options.data else []
         with dev_server(*given, environment=environment | NO_METRICS, runs_jobs=runs_jobs) as server:
             yield server, folder
-            if server.process.poll() is not None:
+            if server.has_ended:
                 report.errors.append(f"the emulator ended with {server.process.returncode}: {server.log[-30:]}")
         report.faults = injector.met(folder)
         report.log = server.log
@@ -142,7 +144,7 @@ def command(module: str, doc: str | None, kind: Any, names: tuple[str, ...], run
         prog=f"python -m {module}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for option in fields(kind):
-        if option.name in names:
+        if option.name in (*names, "data"):
             flag = f"--{option.name.replace('_', '-')}"
             parser.add_argument(flag, type=type(option.default), default=option.default, help="%(default)s")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
@@ -214,7 +216,7 @@ def _load(server: DevServer, options: Options, report: Report, folder: Path, pro
     workers: list[Worker] = [*writers, *cycles, forker]
     for thread in [*followers, *workers, killer]:
         thread.start()
-    while time.monotonic() - started < options.limit_s and server.process.poll() is None:
+    while time.monotonic() - started < options.limit_s and not server.has_ended:
         acknowledged = sum(1 for _ in history.acknowledged())
         kills = killer.done.total()
         done = min(1.0, acknowledged / options.appends)
@@ -230,14 +232,14 @@ def _load(server: DevServer, options: Options, report: Report, folder: Path, pro
     common.written.set()
     (folder / injector.CALM).touch()
     report.load_s = time.monotonic() - started
-    killer.join(10)
+    killer.join(60)  # a whole server may be starting again
     for follower in followers:
         follower.join(60)
     everybody: list[Worker] = [founder, *workers, *followers]
     report.errors += [f"{worker.name} did not end" for worker in everybody if worker.is_alive()]
     report.errors += [f"{worker.name}: {worker.error!r}" for worker in everybody if worker.error is not None]
     report.kills = killer.done
-    if server.process.poll() is None:
+    if not server.has_ended:
         living = {**streams, **forker.living}
         _read_everything(common, "reader before rest", living, report)
         report.rest = come_to_rest(server, options.rest_s, options.merge_limits, lambda what: progress(what, 1.0))

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -16,6 +17,7 @@ from tests.chaos.__main__ import text
 from tests.chaos.killer import kill, next_kind, victims
 from tests.chaos.run import Options, run
 from tests.conformance.contract.client import eventually
+from tests.support.machine import machine_folder
 
 SMALL = Options(
     appends=600,
@@ -42,6 +44,16 @@ def test_the_laws_hold_under_faults_and_kills(capsys: pytest.CaptureFixture[str]
     assert report.faults.total() > 20
     assert report.metrics["SegmentsSealed"] > 0
     assert report.metrics["ItemsTrimmed"] > 0
+
+
+@pytest.mark.full  # 30 s of CPU; each push has one kill of a whole server (tests/local/test_data.py)
+def test_the_laws_hold_on_a_disk_whose_server_is_killed_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    with machine_folder() as folder:
+        report = run(replace(SMALL, faults=0.0, appends=400, kills=12, data=str(folder)), lambda what, share: None)
+    with capsys.disabled():
+        print("\n" + text(report, report.load_s + report.rest.seconds))
+    assert report.problems() == []
+    assert min(report.kills[kind] for kind in ("api", "dispatcher", "sealer", "server")) >= 2
 
 
 def test_kills_are_spread_evenly_over_what_lives() -> None:

@@ -87,6 +87,7 @@ class DevServer:
     process: Process = field(init=False)
     stdout: IO[str] = field(init=False)
     _readers: list[threading.Thread] = field(default_factory=list)
+    _is_restarting: bool = False
 
     @property
     def pids(self) -> dict[str, int]:
@@ -131,10 +132,19 @@ class DevServer:
 
     def kill_and_restart(self) -> None:
         """Kills it (its processes end with it), and starts it again on the same port. With `--data` it has what it had."""
-        self.process.kill()
-        self.process.wait(STOP_SECONDS)
-        self.stdout.close()
-        self.start(*self._arguments, port=int(self.url.rpartition(":")[2]))
+        self._is_restarting = True
+        try:
+            self.process.kill()
+            self.process.wait(STOP_SECONDS)
+            self.stdout.close()
+            self.start(*self._arguments, port=int(self.url.rpartition(":")[2]))
+        finally:
+            self._is_restarting = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended, and is not being started again."""
+        return not self._is_restarting and self.process.poll() is not None
 
     def stop(self) -> None:
         """Stops it, if it has ever started."""
