@@ -98,7 +98,13 @@ class Emulator:
         self._deployment = deployment = msgspec.structs.replace(deployed, emr_endpoint=emr_endpoint)
         environment = child_environment(
             # The template's settings are defaults; names of resources are not to be argued with.
-            {**deployment.settings(), "HEADRACE_BASE_URL": self.url, "HEADRACE_ALLOW_RESET": "1", **os.environ},
+            {
+                **deployment.settings(),
+                **(self._machine.defaults if self._machine else {}),
+                "HEADRACE_BASE_URL": self.url,
+                "HEADRACE_ALLOW_RESET": "1",
+                **os.environ,
+            },
             self._forks,
             deployment.resource_names(),
             aws_environment(endpoint, emr_endpoint),

@@ -130,8 +130,8 @@ class Database:
         transaction is on the disk. `work` may run twice: its transaction may fail because of another's work.
 
         Args:
-            waits: False for what may be lost with the power of the machine: it is on the disk with the next write that waits,
-                and survives a kill.
+            waits: False for what may be lost with the power of the machine. It survives a kill, and is on the disk with the
+                next write that waits.
 
         Raises:
             Refused: `work` raised it; it must not have changed anything before.

@@ -352,7 +352,9 @@ def _index(connection: sqlite3.Connection, table: _Table, key: Key, before: Item
 
 
 def _change(table: _Table, before: Item | None, after: Item | None) -> dict[str, Any]:
-    """Returns a change as a record of DynamoDB Streams has it, without its sequence number."""
+    """Returns a change as a record of DynamoDB Streams has it, without its sequence number, and without attributes of
+    bytes: these are payloads, which no function reads there, and each would be written twice.
+    """
     view = table.shape.stream
     change: dict[str, Any] = {
         "StreamViewType": view,
@@ -360,9 +362,9 @@ def _change(table: _Table, before: Item | None, after: Item | None) -> dict[str,
         "Keys": table.key_item(after or before or {}),
     }
     if after is not None and view in ("NEW_IMAGE", "NEW_AND_OLD_IMAGES"):
-        change["NewImage"] = after
+        change["NewImage"] = {name: value for name, value in after.items() if "B" not in value}
     if before is not None and view in ("OLD_IMAGE", "NEW_AND_OLD_IMAGES"):
-        change["OldImage"] = before
+        change["OldImage"] = {name: value for name, value in before.items() if "B" not in value}
     return {"eventName": "INSERT" if before is None else "REMOVE" if after is None else "MODIFY", "dynamodb": change}
 
 
