@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, expect
 
+from functions.api.app import describe
 from functions.api.console.files import OWN
 from tests.console.world import KEY, READER, Watched, World, chromium, fill, serving
 from tests.node import install_packages
@@ -211,3 +212,18 @@ def test_axe_finds_nothing(console: Watched, place: str, colours: Literal["light
     console.page.wait_for_load_state("networkidle" if "records" not in place and "jobs" not in place else "load")
     expect(console.page.get_by_role("heading", level=1)).to_be_visible()
     assert violations(console) == []
+
+
+def test_the_reference_sends_its_examples_with_the_key(console: Watched) -> None:
+    page = console.page
+    console.go("/docs")
+    tags = page.locator(".opblock-tag a span")
+    expect(tags.first).to_have_text("streams")
+    assert tags.all_inner_texts() == [tag["name"] for tag in describe()["tags"]]
+    page.locator("#operations-tag-topics").click()
+    operation = page.locator("#operations-topics-putTopic")
+    operation.locator(".opblock-summary-control").click()
+    operation.get_by_role("button", name="Try it out").click()
+    operation.get_by_role("button", name="Execute").click()
+    expect(operation.locator(".live-responses-table .response-col_status").last).to_contain_text("201")
+    assert console.world.ask("GET", "/v0/topics/jobs")["type"] == "queue"

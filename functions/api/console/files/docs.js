@@ -2,6 +2,15 @@
 
 const key = () => sessionStorage.getItem("headrace.key") ?? "";
 
+// The colours of the console: those that were chosen there, or the system's.
+const system = matchMedia("(prefers-color-scheme: dark)");
+const colour = () => {
+  const chosen = localStorage.getItem("headrace.theme") ?? "auto";
+  document.documentElement.classList.toggle("dark-mode", chosen === "dark" || (chosen === "auto" && system.matches));
+};
+system.addEventListener("change", colour);
+colour();
+
 window.ui = SwaggerUIBundle({
   url: "/openapi.json",
   domNode: document.getElementById("reference"),
