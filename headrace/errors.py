@@ -5,6 +5,7 @@
     │   └── PayloadTooLarge   the same, and a smaller one would pass
     ├── NotFound              nothing has this name (or it has expired)
     ├── Gone                  it was deleted or expired but forks still need it, or the cursor is of an older incarnation
+    │   └── BelowFloor        the cursor points to records that were removed
     ├── Conflict              the request contradicts the state of the log
     │   └── …                 a surface has its own: `headrace.streams.errors`
     ├── Overloaded            nothing was written; repeat later
@@ -56,6 +57,18 @@ class Gone(HeadraceError):
     """
 
     code = "gone"
+
+
+class BelowFloor(Gone):
+    """Records that a cursor points to were removed, because they were too old or too many.
+
+    Attributes:
+        earliest: the first position that can be read, as a cursor text.
+    """
+
+    def __init__(self, earliest: str) -> None:
+        super().__init__(f"offset is below what retention has kept: earliest={earliest}")
+        self.earliest = earliest
 
 
 class Conflict(HeadraceError):

@@ -29,6 +29,8 @@ COLUMNS = ("name", "content_type", "profile", "next_offset", "sealed_through", "
 @click.option("--content-type", help="Type of the data; application/json unless it is a fork.")
 @click.option("--ttl", help="Delete after this long without use: seconds, or a duration like 24h.")
 @click.option("--expires-at", help="Delete at this time, like 2030-01-01T00:00:00Z.")
+@click.option("--retention-age", help="Keep records so long: seconds, or a duration like 168h; none: for ever.")
+@click.option("--retention-bytes", help="Keep so many bytes of the newest records, like 10000000000; none: all.")
 @click.option("--from", "source", help="Fork: start with the data of this stream (name or URL).")
 @click.option("--at", "offset", help="Fork: up to this offset of the source; its end when left out.")
 @click.option("--sub", "sub_offset", type=click.IntRange(min=0), help="Fork: and this many records or bytes more.")
@@ -47,6 +49,8 @@ def create(
     content_type: str | None,
     ttl: str | None,
     expires_at: str | None,
+    retention_age: str | None,
+    retention_bytes: str | None,
     source: str | None,
     offset: str | None,
     sub_offset: int | None,
@@ -63,6 +67,8 @@ def create(
         "content-type": content_type or ("" if source else "application/json"),
         "stream-ttl": ttl or "",
         "stream-expires-at": expires_at or "",
+        "stream-retention-age": retention_age or "",
+        "stream-retention-bytes": retention_bytes or "",
         "stream-forked-from": connection.target(source).path if source else "",
         "stream-fork-offset": offset or "",
         "stream-fork-sub-offset": "" if sub_offset is None else str(sub_offset),

@@ -47,6 +47,7 @@ from headrace.watch.verbs import Watches
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.context import Engine
+    from headrace.query.engine.hidden import Hidden
 
 
 _log = logging.getLogger(__name__)
@@ -336,7 +337,7 @@ def _lazy(stores: Stores, create: Callable[[], T]) -> Callable[[], T]:
 def _stream_engine(stores: Stores, logs: Streams) -> Engine:
     from headrace.query.engine import context
 
-    return context.assemble(stores, logs)
+    return context.assemble(stores, logs, find_hidden=_below_the_floor)
 
 
 def _topic_engine(stores: Stores, topics: Queues) -> Engine:
@@ -348,13 +349,16 @@ def _topic_engine(stores: Stores, topics: Queues) -> Engine:
 
 def _lane_engine(stores: Stores, features: Features) -> Engine:
     from headrace.query.engine import context
-    from headrace.query.engine.hidden import Hidden
 
-    def below_the_floor(head: Head) -> Hidden:
-        floor = head.state.floor
-        return Hidden([(0, floor)] if floor else ())
+    return context.assemble(stores, features, find_hidden=_below_the_floor)
 
-    return context.assemble(stores, features, find_hidden=below_the_floor)
+
+def _below_the_floor(head: Head) -> Hidden:
+    """Returns the records below a log's floor, which no answer shows."""
+    from headrace.query.engine.hidden import NOTHING, Hidden
+
+    floor = head.state.floor
+    return Hidden([(0, floor)]) if floor else NOTHING
 
 
 def open_context() -> Context:

@@ -73,6 +73,8 @@ def _missed(parts: Context, message: Message, row: Row, now_ms: int) -> list[Mes
         is_trimmable and now_ms - page.entries[-1].committed_ms >= 2 * limits.trim_age_ms
     ):  # its successor, too, is old
         wanted.append(Message("trim", row.log_id))
+    if newest.state.retained(now_ms).floor > newest.state.floor and idle_ms >= _RESTING_MS and not newest.state.ended:
+        parts.rest(row, newest.slot)  # a log at rest lets go of what it does not keep any longer
     if is_its_day(message, row.log_id, idle_ms, now_ms):
         wanted.append(Message("orphans", row.log_id))
         if newest.slot < end_slot and idle_ms >= _RESTING_MS and _holds_dead(parts, newest):

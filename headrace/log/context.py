@@ -400,9 +400,10 @@ class Context:
         return Look(row, picture.newest.state, touched_ms)
 
     def head(self, picture: Picture) -> Head:
-        """Converts a picture of a living log to a `Head`, the form that callers get."""
+        """Converts a picture of a living log to a `Head`, the form that callers get, without what is kept no longer."""
         row = picture.row
-        return Head(row.log_id, row.config, picture.state, self.deadline_ms(picture))
+        state = picture.state.retained(self.stores.clock.now_ms())
+        return Head(row.log_id, row.config, state, self.deadline_ms(picture))
 
     def deadline_ms(self, picture: Picture) -> int | None:
         """Returns when a log expires (epoch ms), by the renewals of its TTL that this process knows; None if never."""

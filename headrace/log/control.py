@@ -217,8 +217,8 @@ class Controls:
         return ends_ms
 
     def rest(self, row: Row, slot: int) -> None:
-        """Writes an entry that changes nothing after the entry at a slot, so that it can be trimmed; does nothing if it is
-        not the newest entry of a living log.
+        """Writes an entry after the entry at a slot, so that it can be trimmed; does nothing if it is not the newest entry
+        of a living log. It changes nothing but the floor, if there are records that are kept no longer.
         """
 
         def find() -> Found:
@@ -227,9 +227,11 @@ class Controls:
             is_it = newest is not None and newest.slot == slot and not newest.state.ended
             return Found((Picture(row, newest, read) if newest is not None and is_it else None,), read)
 
-        def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, ___: int, ____: Ids) -> Decision:
+        def decide(looks: Sequence[Look | None], _: Sequence[Request], __: Rows, now_ms: int, ____: Ids) -> Decision:
             (look,) = looks
-            return Decision((None,), (Draft(row.log_id, "rest", look.state),) if look is not None else ())
+            return Decision(
+                (None,), (Draft(row.log_id, "rest", look.state.retained(now_ms)),) if look is not None else ()
+            )
 
         self.run(find, decide)
 

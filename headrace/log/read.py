@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice, pairwise, takewhile
 
 from headrace.batch import Record
-from headrace.errors import Damaged, SegmentMissing
+from headrace.errors import BelowFloor, Damaged, SegmentMissing
 from headrace.index import fetching
 from headrace.limits import PAGE_BYTES, PAGE_RECORDS, SCAN_CHUNK_BYTES
 from headrace.log import join, prune
@@ -40,7 +40,7 @@ from headrace.segment import reader
 from headrace.segment.columns import ColumnCache
 from headrace.segment.descriptor import Segment
 from headrace.tables.catalog import Row
-from headrace.wal.state import Cursor, Entry, LogConfig
+from headrace.wal.state import BEGINNING, Cursor, Entry, LogConfig, encode_cursor
 
 NEAR_RECORDS = 1000  # so close to the end, the newest entries probably hold a cursor
 
@@ -84,8 +84,29 @@ class Reader:
         Raises:
             InvalidRequest: the cursor is of a future incarnation.
             Gone: it is of an older one.
+            BelowFloor: it points to records that were removed. (The beginning is where the records begin.)
             Also the errors of `Log.head`.
         """
+        for _ in join.looks(split(which)[0], "below the floor"):
+            page = self._read(which, at, selection, touch, max_records, max_bytes, until)
+            manifest = self._pictures.manifest(page.head.log_id)
+            begin = 0 if manifest is None else manifest.begin_offset
+            if begin <= max(page.start, page.head.config.base_offset):
+                return page
+            # Records were dropped since the page's head was read: a newer one has the floor.
+        raise AssertionError("the last look raises")
+
+    def _read(
+        self,
+        which: Which,
+        at: At,
+        selection: Selection,
+        touch: bool,
+        max_records: int,
+        max_bytes: int,
+        until: float | None,
+    ) -> ReadPage:
+        """Returns a page as `read` does; records that are dropped meanwhile are left out of it."""
         end, head, picture = self._end(which, at)
         config = head.config
         view = View(
@@ -97,9 +118,12 @@ class Reader:
         if at.cursor is not None:
             foreign = check_cursor(config, at.cursor, head.state.recoveries)
             position = at.cursor.position
+            if position < head.state.floor and at.cursor != BEGINNING:
+                raise BelowFloor(encode_cursor(head.incarnation, head.state.floor))
         else:
             foreign = False
             position = head.state.next_offset if at.since_ms is None else self._times.position(head, at.since_ms)
+        position = max(position, head.state.floor)
         if touch:
             self._controls.touch(picture)
         monotonic = self._stores.clock.monotonic

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from headrace.batch import EMPTY, Batch, concat
 from headrace.definition import for_fork
-from headrace.errors import Conflict, InvalidRequest, NotFound
+from headrace.errors import BelowFloor, Conflict, InvalidRequest, NotFound
 from headrace.log import seam as rules
+from headrace.log.marks import Mark, below
 from headrace.log.requests import JSON, Head, check_cursor
 from headrace.log.seam import Decision, Draft, Ids, Look, NamedObject, Request, Rows, name_definition
 from headrace.streams.profiles import prepare
@@ -16,11 +19,23 @@ from headrace.streams.values import (
     Created,
     CreateRequest,
     ForkRequest,
+    Retention,
     StreamState,
     extension_of,
+    marked,
+    state_of,
 )
 from headrace.tables.catalog import PutRow, Row
-from headrace.wal.state import DefinitionRef, ForkSource, LogConfig, LogState, TimeRun, incarnation_of
+from headrace.wal.state import (
+    BEGINNING,
+    DefinitionRef,
+    ForkSource,
+    LogConfig,
+    LogState,
+    TimeRun,
+    encode_cursor,
+    incarnation_of,
+)
 
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 
@@ -38,7 +53,7 @@ def decide_create(
     incarnation = 0
     if old is not None:
         if not old.state.ended:
-            return Decision((_existing(old, request),))
+            return _existing(old, request, now_ms)
         if old.state.forks:
             raise Conflict(f"stream was deleted and its forks still need its data: name={old.config.name}")
         incarnation = incarnation_of(old.config, old.state) + 1
@@ -49,7 +64,10 @@ def decide_create(
     return _create(name, old.log_id if old is not None else None, incarnation, request, source, rows, now_ms, ids)
 
 
-def _existing(look: Look, request: CreateRequest) -> Created:
+def _existing(look: Look, request: CreateRequest, now_ms: int) -> Decision:
+    """Decides a create of a stream that exists: an equal one is the answer. Its retention may be another, and is changed.
+    Raises Conflict if anything else differs.
+    """
     config = look.config
     expected = {
         "content type": request.content_type == config.content_type
@@ -61,7 +79,28 @@ def _existing(look: Look, request: CreateRequest) -> Created:
     for what, same in expected.items():
         if not same:
             raise Conflict(f"stream exists with another configuration: name={config.name} differs={what}")
-    return Created(False, head_of(look.row, look.state, look.touched_ms))
+    # What is too old, or too much, for the old retention stays gone under the new one.
+    state = look.state.retained(now_ms)
+    stream, wanted = state_of(state), request.retention
+    if wanted is None or wanted == (stream.retention or Retention()):
+        return Decision((Created(False, head_of(look.row, state, look.touched_ms)),))
+    if wanted == Retention():
+        stream = replace(stream, retention=None, marks=())
+    else:
+        marks = stream.marks or _mark_of_all(state, config.base_offset, state.next_offset)
+        stream = replace(stream, retention=wanted, marks=marks)
+    state = replace(state, extension=extension_of(stream))
+    answer = Created(False, head_of(look.row, state, look.touched_ms))
+    return Decision((answer,), (Draft(look.log_id, "configure", state),))
+
+
+def _mark_of_all(state: LogState, base: int, end: int) -> tuple[Mark, ...]:
+    """Returns the mark of the records below offset `end`, of a log that holds those from `base` on itself: together they
+    are as old as the newest of them, and the bytes are a share of those that the log ever had.
+    """
+    live, own = end - state.floor, state.next_offset - base
+    size = state.total_bytes * min(live, own) // own if own else 0
+    return (Mark(end, state.append_time_ms, live, size),) if live > 0 else ()
 
 
 def _named(asked: Request) -> tuple[str, CreateRequest]:
@@ -82,6 +121,8 @@ def _create(
     log_id = ids.log()
     records = request.records
     objects: tuple[NamedObject, ...] = ()
+    stream = StreamState(closed=request.closed, retention=request.retention or None)
+    floor = 0
     if source is None or request.fork is None:
         base = 0
         config = LogConfig(
@@ -94,7 +135,9 @@ def _create(
             expires_at_ms=request.expires_at_ms,
         )
     else:
+        source = source._replace(state=source.state.retained(now_ms))
         base, partial = _fork_point(source, request.fork, rows)
+        floor, stream = source.state.floor, _inherited(stream, source, base)
         definition: DefinitionRef | None = None
         if source.state.definition is not None:
             inherited = for_fork(rows.definition(source.log_id, source.state), base)
@@ -111,10 +154,12 @@ def _create(
         append_time_ms=time_ms if records or source is not None else 0,
         touched_ms=now_ms,
         total_bytes=len(records.data),
+        floor=floor,
         holds_source=source is not None,
         definition=config.definition,
-        extension=extension_of(StreamState(closed=request.closed)),
+        extension=extension_of(stream if stream.retention != Retention() else replace(stream, retention=None)),
     )
+    state = marked(state, len(records), len(records.data))
     row = Row(log_id, config, deadline_ms=rules.deadline_ms(config, state, 0), label=state.label)
     times = (TimeRun(len(records), time_ms),) if records else ()
     entries = [Draft(log_id, "create", state, (records,), times, config=config)]
@@ -122,6 +167,18 @@ def _create(
         entries.append(rules.counts_fork(source))
     answer = Created(True, head_of(row, state, 0))
     return Decision((answer,), tuple(entries), (PutRow(row, replaces),), objects)
+
+
+def _inherited(stream: StreamState, source: Look, base: int) -> StreamState:
+    """Returns a fork's part of its state: it has its source's retention, unless it was asked with one, and marks of what it
+    inherits below offset `base`.
+    """
+    above = state_of(source.state)
+    retention = stream.retention if stream.retention is not None else above.retention
+    if retention is None or retention == Retention():
+        return stream
+    marks = above.marks or _mark_of_all(source.state, source.config.base_offset, source.state.next_offset)
+    return replace(stream, retention=retention, marks=below(marks, base))
 
 
 def _fork_point(source: Look, fork: ForkRequest, rows: Rows) -> tuple[int, Batch]:
@@ -132,6 +189,9 @@ def _fork_point(source: Look, fork: ForkRequest, rows: Rows) -> tuple[int, Batch
     position = tail if fork.at is None else fork.at.position
     if fork.at is not None:
         check_cursor(source.config, fork.at, source.state.recoveries)
+    if position < source.state.floor and fork.at != BEGINNING:
+        raise BelowFloor(encode_cursor(incarnation_of(source.config, source.state), source.state.floor))
+    position = max(position, source.state.floor)
     if position > tail:
         raise InvalidRequest(f"fork offset is beyond the stream: tail={tail} fork={position}")
     if not fork.sub_offset:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from headrace.batch import EMPTY, Batch
 from headrace.errors import InvalidRequest
 from headrace.limits import CONTROL_CHARACTER, MAX_NAME_BYTES
+from headrace.log.marks import Mark, count_beyond, count_expired, joined
 from headrace.log.requests import Head
 from headrace.wal.extension import Extension
 from headrace.wal.state import Cursor, LogState, Producer
@@ -49,9 +51,21 @@ class ForkRequest(msgspec.Struct, frozen=True):
     sub_offset: int = 0
 
 
+class Retention(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How long a stream keeps records; None means for ever, and however many.
+
+    Attributes:
+        age_ms: records that were appended so long ago need not be kept.
+        bytes: the newest records of so many bytes are kept, whatever others are not.
+    """
+
+    age_ms: int | None = None
+    bytes: int | None = None
+
+
 class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request to create a stream, perhaps as a fork, perhaps with first records, closed, or with an expiry. A
-    `content_type` of None means the default, or the source's for a fork.
+    """A request to create a stream, perhaps as a fork, perhaps with first records, closed, with an expiry, or with a
+    retention. A `content_type` of None means the default, or the source's for a fork; so does a `retention` of None.
     """
 
     content_type: str | None = None
@@ -61,6 +75,7 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
     records: Batch = EMPTY
     time_hint_ms: int | None = None
     fork: ForkRequest | None = None
+    retention: Retention | None = None
 
 
 class AppendRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,15 +128,32 @@ class StreamState(Extension, msgspec.Struct, frozen=True, omit_defaults=True, ta
     Attributes:
         last_seq: the last accepted `Stream-Seq`; None if there was none.
         closed: whether the stream is closed for appends.
+        retention: how long records are kept; None if all are, and always were.
+        marks: stretches of the log, ascending, from the floor on; kept once there is a retention.
     """
 
     last_seq: str | None = None
     closed: bool = False
+    retention: Retention | None = None
+    marks: tuple[Mark, ...] = ()
 
     @property
     def is_final(self) -> bool:
         """Whether no record will ever follow, because the stream is closed."""
         return self.closed
+
+    def retained(self, state: LogState, now_ms: int) -> LogState:
+        """Returns the state whose floor is above the marks that are too old, or more than is kept."""
+        keep = self.retention
+        if keep is None or not self.marks:
+            return state
+        too_old = 0 if keep.age_ms is None else count_expired(self.marks, now_ms - keep.age_ms)
+        too_many = 0 if keep.bytes is None else count_beyond(self.marks, keep.bytes)
+        gone = max(too_old, too_many)
+        if not gone:
+            return state
+        left = replace(self, marks=self.marks[gone:])
+        return replace(state, floor=max(state.floor, self.marks[gone - 1].end), extension=left)
 
 
 OPEN = StreamState()
@@ -135,6 +167,15 @@ def state_of(state: LogState) -> StreamState:
 def extension_of(stream: StreamState) -> StreamState | None:
     """Returns the stream's part to store in a log's state; None if it has the default values."""
     return stream if stream != OPEN else None
+
+
+def marked(state: LogState, records: int, size: int) -> LogState:
+    """Returns the state in which the newest records, with `size` bytes, have a mark, if the stream has a retention."""
+    stream = state_of(state)
+    if stream.retention is None or not records:
+        return state
+    mark = Mark(state.next_offset, state.append_time_ms, records, size)
+    return replace(state, extension=replace(stream, marks=joined((*stream.marks, mark))))
 
 
 def check_name(name: str) -> str:

@@ -32,8 +32,8 @@ from headrace.streams.values import (
     AppendRequest,
     Created,
     CreateRequest,
-    StreamState,
     extension_of,
+    marked,
     state_of,
 )
 from headrace.tables.producers import PutProducer
@@ -149,7 +149,7 @@ def decide_appends(
     """
     (look,) = logs
     assert look is not None, "an append looks at a log"
-    state = look.state
+    state = look.state.retained(now_ms)  # first: marks are joined, and what was gone for readers must not come back
     answers: list[Appended | HeadraceError] = []
     accepted: list[int] = []
     batches: list[Batch] = []
@@ -178,7 +178,7 @@ def decide_appends(
     if not accepted:
         return Decision(answers)
     kind = "data" if batches else "close"
-    entry = Draft(look.log_id, kind, state, batches, tuple(times), tuple(accepted))
+    entry = Draft(look.log_id, kind, state.retained(now_ms), batches, tuple(times), tuple(accepted))
     return Decision(answers, (entry,), tuple(PutProducer(look.log_id, one) for one in evicted.values()))
 
 
@@ -293,8 +293,10 @@ def _accept(config: LogConfig, state: LogState, request: AppendRequest, now_ms: 
     grown = rules.grow(state, request.records, now_ms, request.time_hint_ms, request.producer)
     after = grown.state
     if request.seq is not None or request.close:
-        last_seq = request.seq if request.seq is not None else state_of(state).last_seq
-        after = replace(after, extension=extension_of(StreamState(last_seq, request.close)))
+        stream = state_of(state)
+        last_seq = request.seq if request.seq is not None else stream.last_seq
+        after = replace(after, extension=extension_of(replace(stream, last_seq=last_seq, closed=request.close)))
+    after = marked(after, len(request.records), len(request.records.data))
     answer = Appended(_tail(config, after), request.close, False, request.producer)
     return Accepted(after, grown.time_ms, answer, grown.evicted)
 

@@ -12,12 +12,13 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.batch import Batch
+from headrace.log.marks import MAX_MARKS
 from headrace.log.seam import Ids, NamedObject, Rows
 from headrace.objects import keys
 from headrace.tables.catalog import Row
 from headrace.topics import retention
 from headrace.topics.removed import EMPTY, Offsets, Page, Removed, Root
-from headrace.topics.retention import INLINE_BYTES, MAX_MARKS
+from headrace.topics.retention import INLINE_BYTES
 from headrace.topics.runs import NONE, Runs
 from headrace.topics.values import RemovedRef, TopicState, topic_of
 from headrace.wal.state import LogState

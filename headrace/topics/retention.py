@@ -16,12 +16,12 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from headrace.log.marks import Mark, count_expired, joined
 from headrace.topics.removed import Offsets
 from headrace.topics.runs import NONE, Runs
-from headrace.topics.values import Mark, TopicConfig, TopicState, topic_of
+from headrace.topics.values import TopicConfig, TopicState, topic_of
 from headrace.wal.state import LogState
 
-MAX_MARKS = 16
 MAX_VOIDS = 16
 INLINE_BYTES = 512  # of removed runs in a state; more of them become an object
 
@@ -53,19 +53,9 @@ def grow(state: LogState, records: int, size: int) -> LogState:
     topic = topic_of(state)
     marks = topic.marks
     if is_marked(topic.config) and records:
-        marks = _joined((*marks, Mark(state.next_offset, state.append_time_ms, records, size)))
+        marks = joined((*marks, Mark(state.next_offset, state.append_time_ms, records, size)))
     topic = replace(topic, live=topic.live + records, bytes=topic.bytes + size, marks=marks)
     return replace(state, extension=topic)
-
-
-def _joined(marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
-    """Returns at most `MAX_MARKS` marks: too many, and the two neighbours that have the fewest records become one."""
-    while len(marks) > MAX_MARKS:
-        at = min(range(len(marks) - 1), key=lambda one: marks[one].live + marks[one + 1].live)
-        one, other = marks[at : at + 2]
-        joined = Mark(other.end, other.last_ms, one.live + other.live, one.bytes + other.bytes)
-        marks = (*marks[:at], joined, *marks[at + 2 :])
-    return marks
 
 
 def is_over(config: TopicConfig, live: int, size: int) -> bool:
@@ -91,13 +81,11 @@ def expire(
     topic = topic_of(state)
     if cutoff is None or not topic.marks:
         return state
-    first = state.floor
-    for mark in topic.marks:
-        if mark.last_ms >= cutoff:
-            # Its last record lives on. One record needs no search.
-            first = find(first, mark.end) if mark.end - first > 1 else first
-            break
-        first = mark.end
+    expired = count_expired(topic.marks, cutoff)
+    first = topic.marks[expired - 1].end if expired else state.floor
+    for mark in topic.marks[expired : expired + 1]:
+        # Its last record lives on. One record needs no search.
+        first = find(first, mark.end) if mark.end - first > 1 else first
     return lose(state, first, removed, "ttl", hidden()) if first > state.floor else state
 
 

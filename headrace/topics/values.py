@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from headrace.batch import EMPTY, Batch, Record
 from headrace.definition import COLUMNS, GENERIC
 from headrace.errors import InvalidRequest
+from headrace.log.marks import Mark
 from headrace.objects import keys
 from headrace.tables.counters import TOTAL_BYTES
 from headrace.topics.removed import Root
@@ -85,17 +86,6 @@ class TopicConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     def durable(self) -> bool:
         """Whether the durability class is `fsync`."""
         return self.durability == "fsync"
-
-
-class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """A stretch of a topic's log that ends before offset `end`: the append time of its last record, and how many of its
-    records live, with how many bytes. It begins where the mark before it ends. Kept only while there is a cap or a TTL.
-    """
-
-    end: int
-    last_ms: int
-    live: int
-    bytes: int
 
 
 class Match(NamedTuple):

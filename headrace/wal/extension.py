@@ -43,6 +43,12 @@ class Extension:
         """Whether single records of the log can be removed, so that nothing may be left of them."""
         return False
 
+    def retained(self, state: LogState, now_ms: int) -> LogState:  # noqa: ARG002 - others keep less
+        """Returns the log's state without the records that it keeps no longer, as of `now_ms`: with a higher floor, or
+        `state` itself. Needs no read.
+        """
+        return state
+
     def named_objects(self, log_id: str) -> tuple[str, ...]:  # noqa: ARG002 - others name some
         """Returns the keys of the surface's own objects that the state of this log names; they are kept while an entry or
         one of the last two manifests names them.

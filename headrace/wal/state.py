@@ -193,6 +193,10 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
     definition: DefinitionRef | None = None
     extension: Extension | None = None
 
+    def retained(self, now_ms: int) -> LogState:
+        """Returns the state without the records that the log's surface does not keep any longer."""
+        return self if self.extension is None else self.extension.retained(self, now_ms)
+
     @property
     def is_purgeable(self) -> bool:
         """Whether the log has ended and no fork reads from it, so that all of it may go."""

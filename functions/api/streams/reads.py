@@ -19,6 +19,7 @@ from headrace import instants
 from headrace.errors import InvalidRequest
 from headrace.limits import FILTER_SCAN_BYTES
 from headrace.log.requests import JSON, At, ReadPage, Selection
+from headrace.streams.values import state_of
 from headrace.streams.verbs import Streams
 from headrace.wal.state import BEGINNING, NOW, decode_cursor
 
@@ -189,7 +190,7 @@ def _is_final(page: ReadPage, query: ReadQuery) -> bool:
     """
     config = page.head.config
     cannot_grow = not page.up_to_date or page.at_eof
-    lives_on = config.ttl_ms is None and config.expires_at_ms is None
+    lives_on = config.ttl_ms is None and config.expires_at_ms is None and state_of(page.head.state).retention is None
     unversioned = page.head.state.definition is None
     return query.explicit and not page.foreign and cannot_grow and lives_on and unversioned
 

@@ -23,7 +23,7 @@ from functions.api.door.routes import serve
 from functions.metrics import ApiMetric
 from headrace import instants
 from headrace.batch import MAX_KEY_BYTES
-from headrace.errors import InvalidRequest, OutcomeUnknown
+from headrace.errors import BelowFloor, InvalidRequest, OutcomeUnknown
 from headrace.limits import MAX_PRODUCER_ID_BYTES, MAX_SEQ_BYTES
 from headrace.log.requests import Head
 from headrace.streams.errors import ProducerGap, SequenceConflict, StaleProducer, StreamClosed
@@ -33,11 +33,13 @@ from headrace.streams.values import (
     Created,
     CreateRequest,
     ForkRequest,
+    Retention,
     check_name,
     check_writable,
+    state_of,
 )
 from headrace.streams.verbs import Streams
-from headrace.wal.state import Producer, decode_cursor
+from headrace.wal.state import Producer, decode_cursor, encode_cursor
 
 PREFIX = "/v1/stream/"
 PATH = PREFIX + "{name:path}"
@@ -46,11 +48,13 @@ _PRODUCER = ("producer-id", "producer-epoch", "producer-seq")
 # What pages of other origins may send and read.
 _REQUEST_HEADERS = (
     *("Stream-TTL", "Stream-Expires-At", "Stream-Closed", "Stream-Seq", "Stream-Key", "Stream-Timestamp"),
+    *("Stream-Retention-Age", "Stream-Retention-Bytes"),
     *("Stream-Forked-From", "Stream-Fork-Offset", "Stream-Fork-Sub-Offset"),
     *("Producer-Id", "Producer-Epoch", "Producer-Seq"),
 )
 _ANSWER_HEADERS = (
     *("Stream-Next-Offset", "Stream-End-Offset", "Stream-Up-To-Date", "Stream-Closed", "Stream-Cursor", "Stream-TTL"),
+    *("Stream-Retention-Age", "Stream-Retention-Bytes", "Stream-Earliest-Offset"),
     *("Stream-Expires-At", "Stream-SSE-Data-Encoding", "Stream-Expected-Seq", "Stream-Received-Seq"),
     *("Producer-Epoch", "Producer-Seq", "Producer-Expected-Seq", "Producer-Received-Seq"),
 )
@@ -71,6 +75,7 @@ ERRORS = (
         409,
         lambda e: {"Producer-Expected-Seq": str(e.expected), "Producer-Received-Seq": str(e.received)},
     ),
+    Row(BelowFloor, 410, lambda e: {"Stream-Earliest-Offset": e.earliest}),
     Row(StaleProducer, 403, lambda e: {"Producer-Epoch": str(e.epoch)}),
 )
 
@@ -192,6 +197,22 @@ class StreamHeaders(Headers):
             return None, max(0, instants.rfc3339_ms(at, "Stream-Expires-At"))
         return None, None
 
+    def retention(self) -> Retention | None:
+        """Returns what `Stream-Retention-Age` and `Stream-Retention-Bytes` ask for, each `none` for no bound; None if both
+        are missing. One alone means no bound for the other.
+
+        Raises:
+            InvalidRequest: one is malformed, or 0.
+        """
+        age, size = self.get("stream-retention-age"), self.get("stream-retention-bytes")
+        if age is None and size is None:
+            return None
+        age_ms = None if age in (None, "none") else instants.ttl_ms(age or "", "Stream-Retention-Age")
+        most = None if size in (None, "none") else self.integer("stream-retention-bytes")
+        if age_ms == 0 or most == 0:
+            raise InvalidRequest("a retention of 0 would keep nothing: delete the stream, or say none")
+        return Retention(age_ms, most)
+
     def fork(self) -> ForkRequest | None:
         """Returns the fork that a create requests; None without `Stream-Forked-From`.
 
@@ -263,6 +284,7 @@ def _create_request(headers: StreamHeaders) -> CreateRequest:
         closed=headers.closes,
         time_hint_ms=headers.time_hint_ms,
         fork=headers.fork(),
+        retention=headers.retention(),
     )
 
 
@@ -351,4 +373,12 @@ def _description(head: Head) -> dict[str, str]:
         answer["Stream-Expires-At"] = instants.text_of(head.deadline_ms)
     if head.state.is_final:
         answer["Stream-Closed"] = "true"
+    retention = state_of(head.state).retention
+    if retention is not None:
+        if retention.age_ms is not None:
+            answer["Stream-Retention-Age"] = str(retention.age_ms // 1000)
+        if retention.bytes is not None:
+            answer["Stream-Retention-Bytes"] = str(retention.bytes)
+    if head.state.floor:
+        answer["Stream-Earliest-Offset"] = encode_cursor(head.incarnation, head.state.floor)
     return answer

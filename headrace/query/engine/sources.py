@@ -241,9 +241,10 @@ class Sources:
         parts = []
         first = 0
         for ancestor in head.config.lineage:
-            if ancestor.through > first:
-                parts.append(self._part(ancestor.log_id, first, ancestor.through, fresh))
-                first = ancestor.through
+            if ancestor.through > max(first, head.state.floor):
+                begin = max(first, head.state.floor)
+                parts.append(self._part(ancestor.log_id, begin, ancestor.through, fresh))
+            first = max(first, ancestor.through)
         own = self._part(head.log_id, first, head.state.next_offset, fresh)
         # Segments below the floor may be gone. Entries of the tail are read as they are.
         parts.append(own._replace(first=min(max(first, head.state.floor), own.published)))

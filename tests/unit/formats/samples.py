@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from headrace.batch import Batch
+from headrace.log.marks import Mark
 from headrace.manifest.manifest import Description, Tombstone
 from headrace.queues.events import Join
 from headrace.queues.ledger import Base, LeaseState, Saved
 from headrace.streams.values import StreamState
 from headrace.tables.catalog import Row
-from headrace.topics.values import Mark, RemovedRef, TopicConfig, TopicState
+from headrace.topics.values import RemovedRef, TopicConfig, TopicState
 from headrace.wal.state import (
     Ancestor,
     Companion,

@@ -11,6 +11,7 @@ import pytest
 from headrace.batch import Batch, Record
 from headrace.errors import OutcomeUnknown, Overloaded, StoreThrottled
 from headrace.log.control import Asked
+from headrace.log.marks import Mark
 from headrace.log.requests import Head
 from headrace.log.seam import Look, Rows
 from headrace.memory import memory_stores
@@ -19,7 +20,7 @@ from headrace.topics import erase, live, retention
 from headrace.topics.decide import TopicSurface
 from headrace.topics.errors import TopicFull
 from headrace.topics.runs import NONE, Runs
-from headrace.topics.values import Gap, Mark, Match, TopicConfig, TopicState, WriteRequest, Written, topic_of
+from headrace.topics.values import Gap, Match, TopicConfig, TopicState, WriteRequest, Written, topic_of
 from headrace.topics.verbs import Topics
 from headrace.wal.state import LogState
 from tests.support.clocks import ManualClock
