@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 
 import httpx
+from msgspec.structs import replace as with_fields
 
 from functions.access import parse
 from functions.api.context import assemble
@@ -23,10 +25,15 @@ class InTurn(httpx.BaseTransport):
     """Sends each request to the next of several applications, as a load balancer sends them to processes."""
 
     def __init__(self, environment: Mapping[str, str], processes: int) -> None:
-        """Creates applications that share their stores, and nothing else, with the settings of an environment."""
+        """Creates applications that share their stores, and nothing else, with the settings of an environment. Of several
+        the last one forgets everything after each request.
+        """
         settings = Settings.from_environment(environment)
         stores, access = memory_stores(settings), parse(settings.api_keys, "*")
-        servers = [asgi.Server(settings=settings, parts=assemble(stores, access)) for _ in range(processes)]
+        servers = []
+        for number in range(processes):
+            own = with_fields(settings, cold=0 < number == processes - 1)
+            servers.append(asgi.Server(settings=own, parts=assemble(replace(stores, settings=own), access)))
         self._servers = itertools.cycle(servers)
         self._lock = threading.Lock()
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conformance import memory
 from tests.conformance.contract.client import TEXT, Api, Stream
-from tests.conformance.contract.configurations import COLD, CONFIGURATIONS, STRICTEST
+from tests.conformance.contract.configurations import CONFIGURATIONS, STRICTEST
 from tests.conformance.contract.stages import ASKED_FULLY, PLANS, Stage, stages
 from tests.conformance.memory import MEMORY
 from tests.support.emulated_cloud import dev_server
@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.path.name in FOLLOWED:
         names, of_each_push = [*CONFIGURATIONS], {STRICTEST}
     if sensitive is not None:
-        of_each_push = of_each_push | {STRICTEST, COLD}
+        of_each_push = of_each_push | {STRICTEST}
     params = [pytest.param(name, marks=() if name in of_each_push else pytest.mark.full, id=name) for name in names]
     metafunc.parametrize("api", params, indirect=True, scope="session")
 
