@@ -11,35 +11,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from local.cloudwatch.queries import Math, Query, Stat, alarms_of, referred, states, values
-from local.cloudwatch.samples import Key, Lapse, Samples, Series, first_ms, of_emf
+from local.cloudwatch.picture import Line, Widget, svg
+from local.cloudwatch.queries import Math, Query, Stat, alarms_of, referred, states
+from local.cloudwatch.samples import Key, Lapse, first_ms, of_emf
 from local.template import TEMPLATE_PATH, read_template
 
 _DEFAULT_PERIOD_S = 300
-
-
-class Line(NamedTuple):
-    """One line of a graph; `right` says whether it uses the axis on the right."""
-
-    label: str
-    query: Query
-    right: bool = False
-
-
-class Widget(NamedTuple):
-    """A graph, or (if it has no lines) a list of alarm states. Place and size are in the dashboard's units."""
-
-    title: str
-    x: int
-    y: int
-    width: int
-    height: int
-    lines: tuple[Line, ...]
 
 
 def widgets_of(template: Mapping[str, Any]) -> list[Widget]:
@@ -49,10 +30,6 @@ def widgets_of(template: Mapping[str, Any]) -> list[Widget]:
     return [
         Widget(
             title=widget["properties"]["title"],
-            x=widget["x"],
-            y=widget["y"],
-            width=widget["width"],
-            height=widget["height"],
             lines=tuple(_lines(widget["properties"].get("metrics", ()))),
         )
         for widget in body["widgets"]
@@ -99,80 +76,6 @@ def _stat(row: Any, options: Mapping[str, Any]) -> Stat:
 def _math(expression: str, stats: Mapping[str, Stat]) -> Math:
     (period_s,) = {stat.period_s for stat in stats.values()}
     return Math(expression, tuple(stats.items()), period_s)
-
-
-UNIT_X, UNIT_Y, GAP = 40, 32, 8  # pixels of a dashboard's unit, and between widgets
-_COLORS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f", "#bcbd22")
-_TITLE, _LEGEND_LINE, _MARGIN = 22, 13, 10
-
-
-def svg(widgets: Sequence[Widget], samples: Samples, start_s: int, end_s: int) -> str:
-    """Returns the dashboard's graphs from `start_s` to `end_s` as the text of an SVG picture; widgets without lines
-    (alarm states) are left out.
-    """
-    graphs = [widget for widget in widgets if widget.lines]
-    top = min(widget.y for widget in graphs)
-    width = max(widget.x + widget.width for widget in graphs) * UNIT_X
-    height = (max(widget.y + widget.height for widget in graphs) - top) * UNIT_Y
-    parts = [_graph(widget, top, samples, start_s, end_s) for widget in graphs]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">\n'
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>\n' + "\n".join(parts) + "\n</svg>\n"
-    )
-
-
-def _graph(widget: Widget, top: int, samples: Samples, start_s: int, end_s: int) -> str:
-    width, height = widget.width * UNIT_X - GAP, widget.height * UNIT_Y - GAP
-    found = [(line, values(line.query, samples, start_s, end_s)) for line in widget.lines]
-    tops = {
-        right: max((value for line, series in found if line.right is right for value in series.values()), default=0.0)
-        for right in (False, True)
-    }
-    floor = height - _MARGIN - _LEGEND_LINE * ((len(found) + 1) // 2)
-    ceiling = _TITLE + _LEGEND_LINE
-    scales = " / ".join(shown(tops[right]) for right in sorted({line.right for line in widget.lines}))
-    parts = [
-        f'<g transform="translate({widget.x * UNIT_X},{(widget.y - top) * UNIT_Y})">',
-        f'<rect width="{width}" height="{height}" fill="none" stroke="#cccccc"/>',
-        f'<text x="{_MARGIN}" y="{_TITLE - 6}" font-weight="bold">{escape(widget.title)}</text>',
-        f'<text x="{width - _MARGIN}" y="{_TITLE - 6}" text-anchor="end" fill="#666666">{scales}</text>',
-        f'<line x1="{_MARGIN}" y1="{floor}" x2="{width - _MARGIN}" y2="{floor}" stroke="#999999"/>',
-    ]
-    for number, (line, series) in enumerate(found):
-        color = _COLORS[number % len(_COLORS)]
-        points = [
-            (
-                _MARGIN + (at - start_s) / max(1, end_s - line.query.period_s - start_s) * (width - 2 * _MARGIN),
-                floor - (value / tops[line.right] if tops[line.right] else 0) * (floor - ceiling),
-            )
-            for at, value in series.items()
-        ]
-        parts += _line(points, color)
-        x = _MARGIN + (number % 2) * (width - 2 * _MARGIN) / 2
-        parts.append(_legend(line, series, color, x, floor + _LEGEND_LINE * (number // 2 + 1)))
-    return "\n".join([*parts, "</g>"])
-
-
-def _line(points: list[tuple[float, float]], color: str) -> list[str]:
-    if len(points) == 1:
-        (x, y) = points[0]
-        return [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{color}"/>']
-    drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return [f'<polyline points="{drawn}" fill="none" stroke="{color}" stroke-width="1.5"/>'] if points else []
-
-
-def _legend(line: Line, series: Series, color: str, x: float, y: float) -> str:
-    newest = shown(series[max(series)]) if series else "–"
-    return f'<text x="{x:.0f}" y="{y}" fill="{color if series else "#999999"}">{escape(line.label)}: {newest}</text>'
-
-
-def shown(value: float) -> str:
-    """Formats a number for people: three digits, and a letter for thousands."""
-    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= limit:
-            return f"{value / limit:.3g}{letter}"
-    return f"{value:.3g}"
 
 
 STACK = "headrace-prod"  # whose template is the committed one

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, expect
 
 from functions.api.app import describe
 from functions.api.console.files import OWN
-from tests.console.world import KEY, READER, Watched, World, chromium, fill, serving
+from tests.console.world import KEY, READER, Watched, World, fill, serving
 from tests.node import install_packages
 
 HERE = Path(__file__).parent
@@ -31,12 +31,6 @@ def world() -> Iterator[World]:
     with serving() as world:
         fill(world, time.time_ns() // 1_000_000)
         yield world
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from local.cloudwatch.__main__ import svg, widgets_of
+from local.cloudwatch.__main__ import widgets_of
+from local.cloudwatch.picture import svg
 from local.template import read_template
 from tests.observability import captures
 from tests.observability.stages import FAULTS, HEALTHY, capture
