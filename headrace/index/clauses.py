@@ -25,7 +25,20 @@ from headrace.index.postings import Int64s, Postings, TermRequest
 from headrace.index.reading import RunReader
 from headrace.query.language import canonical
 from headrace.query.language.canonical import SearchConfig
-from headrace.query.language.query import And, Anywhere, Check, Compare, Equals, Has, Node, Not, Or, Prefix, Words
+from headrace.query.language.query import (
+    And,
+    Anywhere,
+    Check,
+    Compare,
+    Contains,
+    Equals,
+    Has,
+    Node,
+    Not,
+    Or,
+    Prefix,
+    Words,
+)
 from headrace.query.language.scoring import PHRASE_BONUS
 
 _FEW_VALUES = 4096  # with more distinct values, or if most occur once, a term's postings are smaller than the column
@@ -155,6 +168,8 @@ class Steps:
             return self._prefix(node)
         if isinstance(node, Words):
             return self._words(node)
+        if isinstance(node, Contains):
+            return self._contains(node)
         return self._anywhere(node)
 
     def _of(self, field: str) -> FieldStats:
@@ -287,6 +302,22 @@ class Steps:
         low = families.prefix_term(clause.field, clause.value)
         return self._exact(what, TermRequest("kw", low, families.after(low)))
 
+    def _contains(self, clause: Contains) -> Step:
+        """Returns a step for a piece of text. Of a keyword with few values its dictionary tells; of a text, the words that
+        the piece has, where they can't be within others. Any other record may match, and is looked at.
+        """
+        what = f"{clause.field} contains {clause.text}"
+        field, stats = self._config.fields[clause.field], self._of(clause.field)
+        if not stats.present:
+            return self._known(what, Docs.none(self._size))
+        if field.kind == "keyword" and not stats.lossy and _is_cheap(stats):
+            return self._by_column(what, clause.field, lambda column: parts.containing(column, clause.text))
+        words = _inner_words(clause) if field.kind == "text" else None
+        if words is None:
+            return self._unknown(what)
+        step = self._words(words)
+        return self._leaf(what, "fts", lambda: Sets(Docs.none(self._size), step.sets().maybe))
+
     def _words(self, clause: Words) -> Step:
         words = f'"{" ".join(clause.words)}"' if clause.phrase else " ".join(clause.words)
         what = f"{clause.field}:{words}{'*' if clause.prefix else ''}"
@@ -376,6 +407,18 @@ _ABSENT = FieldStats(present=0, distinct=0)
 def _is_cheap(stats: FieldStats) -> bool:
     """Returns whether a field's column is cheaper than postings for finding a single value."""
     return stats.column and stats.distinct <= _FEW_VALUES and stats.distinct * _OFTEN <= stats.present
+
+
+def _inner_words(clause: Contains) -> Words | None:
+    """Returns the condition that a text has the words of a piece of it: those with something else on both sides, and the
+    last one as the beginning of a word. None if there is none; the first may be the end of a longer word.
+    """
+    found = list(canonical.find_words(clause.text))
+    begun = [match for match in found if match.start() > 0]
+    if not begun:
+        return None
+    is_open = begun[-1].end() == len(clause.text)
+    return Words(clause.field, tuple(match[0] for match in begun), phrase=False, prefix=is_open)
 
 
 def _worthless(rows: Rows) -> Any:

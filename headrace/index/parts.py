@@ -331,12 +331,20 @@ def compared(comparison: str, value: Value) -> Callable[[Column], Any]:
 
 def beginning(column: Column, text: str) -> Any:
     """Returns a mask of the rows whose keyword begins with a text; arbitrary for rows without a value."""
+    return _of_keywords(column, lambda keyword: keyword.startswith(text))
+
+
+def containing(column: Column, text: str) -> Any:
+    """Returns a mask of the rows whose keyword, in lower case, holds a text; arbitrary for rows without a value."""
+    return _of_keywords(column, lambda keyword: text in keyword.lower())
+
+
+def _of_keywords(column: Column, holds: Callable[[str], bool]) -> Any:
     assert column.dictionary is not None, "a keyword"
-    begins = np.fromiter((one.startswith(text) for one in column.dictionary), np.bool_, len(column.dictionary))
-    if not len(begins):
+    held = np.fromiter(map(holds, column.dictionary), np.bool_, len(column.dictionary))
+    if not len(held):
         return np.zeros(len(column.values), np.bool_)
-    codes = np.where(column.values < len(begins), column.values, 0)
-    return begins[codes]
+    return held[np.where(column.values < len(held), column.values, 0)]
 
 
 def _code(dictionary: Sequence[str], value: Value) -> int | None:

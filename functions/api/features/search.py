@@ -107,17 +107,19 @@ def _merge(answers: Sequence[SearchAnswer], places: Sequence[Any]) -> dict[str, 
             "relation": "eq" if all(answer.exact for answer in answers) else "gte",
         },
         "next_search_after": None if len(page) < request.size else after if len(places) > 1 else after[0],
-        "hits": [_hit(number, hit) for number, hit in page],
+        "hits": [_hit(number, answers[number], hit) for number, hit in page],
     }
     return {**document, "explain": [answer.explained for answer in answers]} if request.explain else document
 
 
-def _hit(number: int, hit: Hit) -> dict[str, Any]:
+def _hit(number: int, answer: SearchAnswer, hit: Hit) -> dict[str, Any]:
+    snippet = answer.snippet_of(hit)
     columns = hit.document.columns
     assert columns is not None, "an event is searched by when it arrived"
     return {
         "lane": number,
         "offset": hit.candidate.offset,
         "arrived_ms": columns.time_ms,
+        **({} if snippet is None else {"snippet": snippet}),
         "data": orjson.Fragment(hit.document.data),
     }

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # at run time it would cost every process the import of numpy
 
 ASKING = ("/_search", "/_aggregate")
 MAX_BODY_BYTES = 1024 * 1024
-_SINGLE = ("q", "size", "search_after", "timeout_ms", "explain")
+_SINGLE = ("q", "size", "search_after", "timeout_ms", "explain", "snippet")
 
 
 def add_routes(app: FastAPI, context: Context) -> None:
@@ -111,9 +111,9 @@ def _value(name: str, text: str) -> Any:
         if not isinstance(value, list):
             raise InvalidRequest("search_after must be a JSON array")
         return value
-    if name == "explain":
+    if name in ("explain", "snippet"):
         if text not in ("true", "false"):
-            raise InvalidRequest("explain must be true or false")
+            raise InvalidRequest(f"{name} must be true or false")
         return text == "true"
     return text
 
@@ -163,11 +163,13 @@ def _work(answer: SearchAnswer) -> dict[str, Any]:
 
 
 def _hit(answer: SearchAnswer, hit: Hit) -> dict[str, Any]:
+    snippet = answer.snippet_of(hit)
     return {
         "offset": answer.cursor(hit.candidate.offset + 1),
         "score": hit.score,
         "sort": answer.place_of(hit),
         "fields": answer.promoter.fields(hit.document),
+        **({} if snippet is None else {"snippet": snippet}),
         "source": msgspec.Raw(hit.document.data),
     }
 

@@ -110,5 +110,6 @@ def _hit(answer: SearchAnswer, hit: Hit) -> bytes:
     found, columns = hit.document, hit.document.columns
     assert columns is not None, "a topic has fields that are bound to them"
     record = Record(found.offset, columns.time_ms, columns.key, found.data, columns.node)
-    sort = jsontext.dumps({"score": hit.score, "sort": answer.place_of(hit)})
-    return shown(record, tag=True, meta=False, lease=b"," + sort[1:-1])
+    snippet = answer.snippet_of(hit)
+    more = {"score": hit.score, "sort": answer.place_of(hit)} | ({} if snippet is None else {"snippet": snippet})
+    return shown(record, tag=True, meta=False, lease=b"," + jsontext.dumps(more)[1:-1])

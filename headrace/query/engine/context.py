@@ -261,6 +261,18 @@ class Promoter:
                 found[name] = raw
         return found
 
+    def texts(self, document: Document, field: str) -> list[str]:
+        """Returns the texts of a search field as they are in a document; none if the field is not bound."""
+        search = self._definition.search
+        binding = None if search is None else search.fields[field].bound_at(self._current)
+        if binding is None:
+            return []
+        column, path = canonical.place_of(binding)
+        raw: Any = jsontext.get(document.value, path)
+        if column:
+            raw = None if document.columns is None else document.columns.at(column)
+        return [one for one in (canonical.flat(raw) if isinstance(raw, list) else (raw,)) if isinstance(one, str)]
+
     @cached_property
     def _places(self) -> list[tuple[str, str, jsontext.Path, Callable[[Any], bool]]]:
         """For each search field: its name, its column or else its path, and a function that tells whether a value

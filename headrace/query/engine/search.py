@@ -44,6 +44,7 @@ from headrace.query.language import search_request as requests
 from headrace.query.language.canonical import SearchConfig
 from headrace.query.language.query import OutOfTime, fields_of, has_phrase
 from headrace.query.language.search_request import SearchRequest
+from headrace.query.language.snippets import snippets
 from headrace.wal.state import decode_cursor, encode_cursor
 
 _FIRST_WAVE = 2  # runs: most pages of the newest records are full with them
@@ -102,6 +103,13 @@ class SearchAnswer(NamedTuple):
     def cursor(self, position: int) -> str:
         """Formats a position of the stream as a cursor."""
         return encode_cursor(self.snapshot.head.incarnation, position)
+
+    def snippet_of(self, hit: Hit) -> dict[str, list[str]] | None:
+        """Returns the pieces of a hit's texts that the request asks for, by field; None if it asks for none."""
+        request = self.request
+        if request.snippet is None:
+            return None
+        return snippets(request.snippet, request.node, lambda field: self.promoter.texts(hit.document, field))
 
     def place_of(self, hit: Hit) -> list[Any]:
         """Returns the place of a hit in the order, as `search_after` takes it."""

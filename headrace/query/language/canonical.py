@@ -86,7 +86,7 @@ class Field(_Value, frozen=True, kw_only=True):
         column: whether queries may compare values.
         exists: whether queries may ask if a record has a value.
         sortable, aggregatable: whether it may be used for sorting, and in rollups.
-        contains: reserved, has no effect.
+        contains: whether `contains:` looks into it for any piece of text.
         positions: whether queries may ask for phrases.
     """
 
@@ -166,7 +166,7 @@ class SearchConfig(_Value, frozen=True, kw_only=True, eq=False):
         profile: the profile that installed it, if any.
         primary_timestamp_field: the date field that holds a record's time.
         default_fields: the fields in which bare words are looked for; see `targets`.
-        contains_default_fields: reserved, has no effect.
+        contains_default_fields: where `contains:` looks; all fields that offer it if there are none.
         aliases: other names of fields, by alias.
     """
 
@@ -190,6 +190,12 @@ class SearchConfig(_Value, frozen=True, kw_only=True, eq=False):
         if self.default_fields:
             return self.default_fields
         return tuple(DefaultField(field=name) for name, field in self.fields.items() if field.kind == "text")
+
+    @property
+    def contains_fields(self) -> tuple[str, ...]:
+        """The fields that `contains:` looks into."""
+        offered = (name for name, field in self.fields.items() if field.contains)
+        return tuple(offered) if self.contains_default_fields is None else self.contains_default_fields
 
     @property
     def reads_columns(self) -> bool:
@@ -241,6 +247,16 @@ def reader(field: Field) -> Callable[[Any], Value | None]:
     if field.kind == "keyword" and field.normalizer == "lowercase_v1":
         return _lower_keyword
     return _READERS[field.kind]
+
+
+def raw_name(field: str) -> str:
+    """Returns the name under which `values` has a field's texts as they are, in lower case: no field has it."""
+    return f"{field}:raw"
+
+
+def find_words(text: str) -> Iterator[re.Match[str]]:
+    """Yields the matches of the words of a text that is in lower case."""
+    return _WORD.finditer(text)
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -365,7 +381,7 @@ def values(
         config: the search configuration.
         version: the current schema version, to which the record was promoted.
         document: the parsed record.
-        fields: names of the fields to return; all by default.
+        fields: names of the fields to return, and what `raw_name` returns for others; all fields by default.
         columns: the columns of the record, if it is known that a field may be bound to one.
     """
     found: dict[str, list[Value]] = {}
@@ -386,11 +402,14 @@ def values(
 @lru_cache(maxsize=256)
 def _plan(config: SearchConfig, version: int, fields: frozenset[str] | None) -> tuple[_Step, ...]:
     """Returns for each field its name, its column or else its path, and the function that reads its value."""
-    return tuple(
-        (name, *place_of(binding), reader(field))
+    bound = [
+        (name, field, place_of(binding))
         for name, field in config.fields.items()
-        if (fields is None or name in fields) and (binding := field.bound_at(version)) is not None
-    )
+        if (binding := field.bound_at(version)) is not None
+    ]
+    wanted = [(name, *place, reader(field)) for name, field, place in bound if fields is None or name in fields]
+    raw = [(raw_name(name), *place, _lower_keyword) for name, _, place in bound if raw_name(name) in (fields or ())]
+    return (*wanted, *raw)
 
 
 def place_of(binding: Binding) -> tuple[str, jsontext.Path]:

@@ -22,6 +22,7 @@ table says what that means.
     text `f:word`          all words in one value; a last star      refused
     text `f:"a phrase"`    positions, if there are two words        refused
     `has:f`                text, exists, exact or column            exists, exact or column
+    `contains:piece`       over the fields with `contains`          refused
     `word`, `"a phrase"`   over the default fields                  refused
 """
 
@@ -41,6 +42,7 @@ from headrace.query.language.query import (
     Anywhere,
     Compare,
     Comparison,
+    Contains,
     Equals,
     Has,
     Node,
@@ -267,7 +269,7 @@ class _Parser:
 
     def _field(self, named: _Token, operator: Comparison | None, value: _Token) -> Node:
         if named.text == "contains" and self._config.resolve("contains") is None:
-            self._refuse("contains: is not supported", named.at)
+            return self._contains(named, operator, value)
         name, field = self._find(named.text, named.at)
         if operator is not None:
             return self._compare(name, field, operator, value)
@@ -281,6 +283,17 @@ class _Parser:
         if not (field.exact or by_column):
             self._refuse(f"field {name} does not offer equality", named.at)
         return Equals(name, self._value(name, field, value))
+
+    def _contains(self, named: _Token, operator: Comparison | None, value: _Token) -> Node:
+        """Returns the condition that one of the fields that offer it holds a text anywhere. Rollups don't look for any."""
+        fields = self._config.contains_fields
+        if not fields or self._what != "q":
+            self._refuse("contains: is not supported", named.at)
+        text = value.text.lower()
+        if operator is not None or not text:
+            self._refuse("contains: needs a text", value.at)
+        found = tuple(Contains(name, text) for name in fields)
+        return found[0] if len(found) == 1 else Or(found)
 
     def _compare(self, name: str, field: Field, operator: Comparison, written: _Token) -> Node:
         if field.kind in ("keyword", "text") or not field.column:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from headrace.query.language.canonical import Value
+from headrace.query.language.canonical import Value, raw_name
 
 Comparison = Literal[">", ">=", "<", "<="]
 
@@ -60,6 +60,13 @@ class Words(msgspec.Struct, frozen=True):
     prefix: bool
 
 
+class Contains(msgspec.Struct, frozen=True):
+    """The condition that one of a keyword or text field's values, in lower case, holds this text anywhere."""
+
+    field: str
+    text: str
+
+
 Option = Equals | Prefix | Words
 
 
@@ -90,7 +97,7 @@ class Or(msgspec.Struct, frozen=True):
     parts: tuple[Node, ...]
 
 
-Clause = Has | Equals | Compare | Prefix | Words | Anywhere
+Clause = Has | Equals | Compare | Prefix | Words | Contains | Anywhere
 Node = Clause | Not | And | Or
 
 
@@ -102,7 +109,7 @@ def fields_of(node: Node) -> frozenset[str]:
         return fields_of(node.part)
     if isinstance(node, Anywhere):
         return frozenset(option.field for option in node.options)
-    return frozenset({node.field})
+    return frozenset({raw_name(node.field) if isinstance(node, Contains) else node.field})
 
 
 _FEW = 8  # clauses that may be asked of a record without a look at the time
@@ -206,6 +213,10 @@ def _holds_prefix(clause: Prefix, values: Values) -> bool:
     return any(str(value).startswith(clause.value) for value in values.get(clause.field, ()))
 
 
+def _contains(clause: Contains, values: Values) -> bool:
+    return any(clause.text in str(value) for value in values.get(raw_name(clause.field), ()))
+
+
 def _anywhere(clause: Anywhere, values: Values) -> bool:
     return any(matches(option, values) for option in clause.options)
 
@@ -253,4 +264,5 @@ _RULES: dict[type, Callable[[Any, Values], bool]] = {
     Prefix: _holds_prefix,
     Anywhere: _anywhere,
     Words: _holds_words,
+    Contains: _contains,
 }

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from headrace.errors import InvalidRequest
-from headrace.query.language import canonical, grammar
+from headrace.query.language import canonical, grammar, snippets
 from headrace.query.language.canonical import SearchConfig, Value
 from headrace.query.language.query import And, Anywhere, Node, Not, Or, Values, Words
+from headrace.query.language.snippets import SnippetRequest
 
 Key = tuple[Any, ...]  # one element per sort term: a canonical value, an offset, a score, or None
 
@@ -164,7 +165,7 @@ DEFAULT_SIZE = 50
 MAX_TIMEOUT_MS = 3000  # the limit in Prisma Streams: a longer timeout is cut
 
 # What others offer and this server does not: a silent page without it would be taken for an answer.
-_UNSUPPORTED = ("track_total_hits", "highlight", "snippet", "snippets", "stream", "streams", "indices")
+_UNSUPPORTED = ("track_total_hits", "highlight", "snippets", "stream", "streams", "indices")
 
 
 class SearchRequest(NamedTuple):
@@ -177,6 +178,7 @@ class SearchRequest(NamedTuple):
         after: the position after which the page begins; None for the first page.
         timeout_ms: time that the search may take; then it answers with what it has found.
         explain: whether the answer says how it was found.
+        snippet: which pieces of texts the hits show; None for none.
     """
 
     node: Node
@@ -185,6 +187,7 @@ class SearchRequest(NamedTuple):
     after: Key | None
     timeout_ms: int
     explain: bool
+    snippet: SnippetRequest | None = None
 
 
 def parse(asked: Mapping[str, Any], config: SearchConfig | None, position: Callable[[str], int]) -> SearchRequest:
@@ -218,6 +221,7 @@ def parse(asked: Mapping[str, Any], config: SearchConfig | None, position: Calla
         after=parse_after(asked.get("search_after"), sort, config, position),
         timeout_ms=timeout_ms(asked.get("timeout_ms")),
         explain=flag(asked.get("explain"), "explain"),
+        snippet=snippets.parse(asked.get("snippet"), config),
     )
 
 

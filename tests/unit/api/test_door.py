@@ -94,6 +94,7 @@ def test_every_error_of_the_library_has_its_own_answer() -> None:
         library.PayloadTooLarge("m"): 413,
         library.NotFound("m"): 404,
         library.Gone("m"): 410,
+        library.BelowFloor("0"): 410,
         library.Conflict("m"): 409,
         of_streams.StreamClosed("m"): 409,
         of_streams.SequenceConflict("a", "b"): 409,
