@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import msgspec
 
+from headrace.decoding import from_json
 from local.access_calls import arn
 from local.machine.bell import Bell
 from local.machine.database import Database
@@ -68,7 +69,7 @@ class Queues:
     @cached_property
     def _notices(self) -> list[tuple[str, str, str]]:
         shapes = self._database.read("SELECT name, shape FROM queues")
-        return [(name, *rule) for name, shape in shapes for rule in msgspec.json.decode(shape, type=Queue).notices]
+        return [(name, *rule) for name, shape in shapes for rule in from_json(shape, Queue).notices]
 
     def note_object(self, key: str) -> None:
         """Sends a message about a new object to each queue that wants to be told."""
@@ -170,7 +171,7 @@ class Queues:
     def _queue(self, name: str) -> Queue:
         if name not in self._known:
             ((shape,),) = self._database.read("SELECT shape FROM queues WHERE name = ?", (name,))
-            self._known[name] = msgspec.json.decode(shape, type=Queue)
+            self._known[name] = from_json(shape, Queue)
         return self._known[name]
 
     def _due(self, name: str) -> int | None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.clock import SystemClock, check_deadline
+from headrace.decoding import from_json
 from headrace.errors import SignatureExpired
 from headrace.tables.dynamodb import Store
 from headrace.tables.items import ConditionFailed, Item, TransactionCancelled, n
@@ -120,7 +121,7 @@ def declare_table(database: Database, name: str, shape: Shape) -> None:
             connection.execute("INSERT INTO tables (name, shape) VALUES (?, ?)", (name, wanted))
         elif found[1] != wanted:
             table = _Table(found[0], name, shape)
-            if msgspec.json.decode(found[1], type=Shape).keys != shape.keys:
+            if from_json(found[1], Shape).keys != shape.keys:
                 raise ValueError(f"table {name} has other keys than the template says")
             connection.execute("UPDATE tables SET shape = ? WHERE number = ?", (wanted, table.number))
             connection.execute("DELETE FROM entries WHERE tbl = ?", (table.number,))
@@ -194,7 +195,7 @@ class SqliteStore(Store):
     def _table(self, name: str) -> _Table:
         if name not in self._tables:
             ((number, shape),) = self._database.read("SELECT number, shape FROM tables WHERE name = ?", (name,))
-            self._tables[name] = _Table(number, name, msgspec.json.decode(shape, type=Shape))
+            self._tables[name] = _Table(number, name, from_json(shape, Shape))
         return self._tables[name]
 
     def _get(self, table: _Table, key: Item) -> Item | None:

@@ -25,6 +25,7 @@ NOT_DEPLOYED = {
     "HEADRACE_COLD": "for tests",
     "HEADRACE_CONTRACT_URL": "for tests",
     "HEADRACE_HOST": "of a server that listens itself",
+    "HEADRACE_MACHINE": "of a single machine",
     "HEADRACE_METRICS_FILE": "outside of Lambda",
     "HEADRACE_SIGNING_KEYS": "a deployment has them in its secret",
     "HEADRACE_WEBHOOK_LOOPBACK": "only of the emulator",

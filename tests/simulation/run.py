@@ -14,7 +14,7 @@ from emr_jobs import stores
 from functions import worker
 from functions.sealer import purge, seal, trim
 from headrace import clock
-from headrace.log import commit, context, join, seam
+from headrace.log import commit, context, join, marks, seam
 from headrace.log import join as tail
 from headrace.manifest import manifest, merging, store
 from headrace.queues import dead_letter, forget, ledger
@@ -22,7 +22,7 @@ from headrace.queues import verbs as queues
 from headrace.recovery import bucket, survey
 from headrace.tables import unborn
 from headrace.tables.unborn import UNBORN
-from headrace.topics import erase, live, quota, removed, retention
+from headrace.topics import erase, live, quota, removed
 from headrace.topics import verbs as topics
 from headrace.wal import memory as wal_memory
 from tests.simulation import operations, outside
@@ -103,7 +103,7 @@ _SMALL: tuple[tuple[Any, str, Any], ...] = (
     (queues._log, "disabled", True),
     (live, "INLINE_BYTES", 16),
     (live, "MAX_MARKS", 4),
-    (retention, "MAX_MARKS", 4),
+    (marks, "MAX_MARKS", 4),
     (quota, "LEAST", 40),
     (erase, "_PART", 5),
     (removed, "PAGE_RUNS", 2),

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
+from headrace.decoding import from_builtins
 from headrace.errors import InvalidRequest
 from headrace.limits import MAX_SAFE_INTEGER
 from headrace.streams.profiles import spans, strict
@@ -132,7 +133,7 @@ def _parse_section(document: dict[str, Any], key: str, form: type[T]) -> T | Non
     for name, value in section.items():
         if type(value) is not wanted or (wanted is int and not 0 < value <= MAX_SAFE_INTEGER):
             raise InvalidRequest(f"{place}.{name} must be {'a positive integer' if wanted is int else 'boolean'}")
-    return msgspec.convert(section, form)
+    return from_builtins(section, form)
 
 
 # The schema, and how spans are searched.

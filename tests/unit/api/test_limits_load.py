@@ -60,6 +60,8 @@ READS = [
     *(S + below for below in ("/_schema", "/_profile", "/_details", "/_index_status")),
     "/v1/streams",
 ]
+# They write into streams of other profiles: `test_otlp.py`.
+OTLP = [("POST", "/_otlp/v1/logs"), ("POST", "/_otlp/v1/traces")]
 # They write nothing, whatever their method.
 READING = frozenset({("POST", "/touch/wait"), ("POST", "/_search"), ("POST", "/_aggregate")})
 
@@ -121,7 +123,7 @@ def check_overloaded(answer: Answer) -> None:
 
 
 def test_every_route_that_writes_is_known_here() -> None:
-    assert write_routes(Server()) == sorted(BODIES)
+    assert write_routes(Server()) == sorted([*BODIES, *OTLP])
 
 
 @pytest.mark.parametrize("warm", [True, False])

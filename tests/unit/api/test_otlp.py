@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,10 +22,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from functions.access import parse
 from functions.api.context import assemble
 from functions.api.streams.otlp import export, routes
-from headrace.errors import InvalidRequest, PayloadTooLarge
+from headrace.errors import InvalidRequest, PayloadTooLarge, StoreThrottled, StoreTimeout
 from headrace.limits import MAX_APPEND_BYTES
 from headrace.settings import Settings
+from tests.support.clocks import ManualClock
 from tests.support.counting import counted_stores
+from tests.support.faults import Faulty
 from tests.unit.api.asgi import JSON, Answer, Server
 from tests.unit.profiles.json_values import VALUES
 
@@ -337,6 +340,28 @@ def test_a_request_is_one_write_and_no_read() -> None:
             answer = server("POST", TO_TRACES, JSON, json.dumps(of_spans(*(span() for _ in range(50)))).encode())
         assert answer.status == 200
         assert dict(made) == {"PutItem": 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "document"), [(TO_TRACES, of_spans(span())), (TO_LOGS, of_logs({"body": {"stringValue": "x"}}))]
+)
+@pytest.mark.parametrize(
+    ("error", "refused"), [(StoreThrottled, (429, "overloaded")), (StoreTimeout, (408, "append_timeout"))]
+)
+def test_a_request_that_the_stores_refuse_can_be_repeated(
+    server: Server, path: str, document: Any, error: type[Exception], refused: tuple[int, str]
+) -> None:
+    clock, faulty = ManualClock(), Faulty(server.stores.wal)
+    stores = replace(server.stores, wal=faulty, clock=clock)
+    process, body = Server(parts=assemble(stores, parse("", "*"))), json.dumps(document).encode()
+    before = server.dump()
+    faulty.fail("commit", error, times=10_000)
+    answer = process("POST", path, JSON, body)
+    assert (answer.status, answer.json["error"]["code"]) == refused
+    assert server.dump() == before
+    faulty.heal()
+    assert process("POST", path, JSON, body).status == 200
+    assert len(stored(server, path.partition("/_otlp")[0])) == 1
 
 
 def test_the_library_of_protobuf_is_imported_by_the_first_request_alone() -> None:
