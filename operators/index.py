@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import boto3
 import click
 import msgspec
 
 from cli.errors import BadInput, Unreachable
 from cli.tables import counted
 from cli.terminal import say
-from headrace.machine import machine_of
 from headrace.settings import Settings
-from operators.stores import logs_of, state_file_option, store_errors
+from operators.stores import aws_client, logs_of, state_file_option, store_errors
 
 if TYPE_CHECKING:
     from headrace.log.stores import Stores
@@ -92,6 +90,4 @@ def open_queue(settings: Settings) -> IndexQueue:
             "HEADRACE_INDEX_QUEUE_URL is not set: the indexer's queue is unknown",
             "set it as the functions have it, or pass --state-file",
         )
-    machine = machine_of()
-    client = machine.client("sqs") if machine is not None else boto3.client("sqs")
-    return IndexQueue(client, settings.index_queue_url)
+    return IndexQueue(aws_client("sqs"), settings.index_queue_url)

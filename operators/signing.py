@@ -7,7 +7,6 @@ import secrets
 import time
 from pathlib import Path
 
-import boto3
 import click
 
 from cli.errors import BadInput, CliError
@@ -15,7 +14,7 @@ from cli.terminal import say
 from headrace import instants
 from headrace.settings import Settings, SettingsError
 from headrace.subscriptions.signing import BadSigningKeys, RotationUnderWay, SigningKeys
-from operators.stores import store_errors, take_environment
+from operators.stores import aws_client, store_errors, take_environment
 
 EPILOG = """\b
 What happens: a new key is written beside those that are still needed. It is public within a minute, signs five minutes
@@ -54,7 +53,7 @@ def rotate(secret: str | None, state_file: Path | None) -> None:
         raise BadInput("which secret holds the keys is unknown", "pass --secret, or --state-file")
     now_s = int(time.time())
     with store_errors("rotate-signing-key"):
-        store = boto3.client("secretsmanager")
+        store = aws_client("secretsmanager")
         text = store.get_secret_value(SecretId=name)["SecretString"]
         try:
             keys = SigningKeys.parse(text).rotated(

@@ -17,6 +17,7 @@ from cli.errors import BadInput, CliError, Unreachable
 from cli.output import steps_bar
 from cli.terminal import print_document
 from headrace.errors import NewerFormat, StoreError
+from headrace.machine import machine_of
 from headrace.settings import Settings, SettingsError, child_environment
 
 if TYPE_CHECKING:  # half a second that `--help` need not wait for
@@ -71,6 +72,17 @@ def open_stores(state_file: Path | None) -> Stores:
     from headrace.aws import aws_stores, region_of
 
     return aws_stores(settings, region_of(os.environ), dynamodb_timeout_s=_TIMEOUT_S, s3_read_timeout_s=_TIMEOUT_S)
+
+
+def aws_client(service: str, **given: Any) -> Any:
+    """Returns a boto3 client of a service; or that of the machine that the environment names."""
+    machine = machine_of()
+    found = machine.client(service) if machine is not None else None
+    if found is not None:
+        return found
+    import boto3  # half a second that `--help` need not wait for
+
+    return boto3.client(service, **given)
 
 
 def threads() -> Threads:

@@ -20,12 +20,17 @@ import pyarrow.fs
 
 from headrace.index import descriptors
 from headrace.index.manifest import IndexManifestStore
+from headrace.machine import machine_of
 from headrace.manifest.store import ManifestStore
+from headrace.objects import Objects
 from headrace.objects.s3 import S3Objects
+from local.machine.objects import FileObjects
 
 
-def objects_of(environment: dict[str, str], stream: str) -> dict[str, list[str]]:
-    """Keys of the Parquet objects of a stream, by table. Raises LookupError if nothing of it is sealed."""
+def open_bucket(environment: dict[str, str]) -> Objects:
+    """Returns the bucket, or the folder of `headrace dev --data`."""
+    if machine := machine_of(environment):
+        return machine.objects()
     client = boto3.client(
         "s3",
         endpoint_url=environment["AWS_ENDPOINT_URL"],
@@ -33,15 +38,20 @@ def objects_of(environment: dict[str, str], stream: str) -> dict[str, list[str]]
         aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
         region_name=environment["AWS_REGION"],
     )
-    bucket = environment["HEADRACE_BUCKET"]
-    objects = S3Objects(bucket, client)
-    listed = client.list_objects_v2(Bucket=bucket, Prefix="logs/", Delimiter="/")
+    return S3Objects(environment["HEADRACE_BUCKET"], client)
+
+
+def objects_of(environment: dict[str, str], stream: str) -> dict[str, list[str]]:
+    """Keys of the Parquet objects of a stream, by table. Raises LookupError if nothing of it is sealed."""
+    objects = open_bucket(environment)
     logs: dict[str, str] = {}  # by role: a name has one main log, and an event may have lanes
-    for folder in listed.get("CommonPrefixes", []):
-        config = json.loads(objects.get(folder["Prefix"] + "log.json"))["config"]
+    for key in objects.list("logs/"):
+        if not key.endswith("/log.json"):
+            continue
+        config = json.loads(objects.get(key))["config"]
         role = config.get("role", "")
         if config["name"] == stream and (not role or role.startswith("lane.")):
-            logs.setdefault(role, folder["Prefix"].split("/")[1])
+            logs.setdefault(role, key.split("/")[1])
     if not logs:
         raise LookupError(f"no sealed stream of this name: {stream}")
     manifests = ManifestStore(objects)
@@ -57,19 +67,23 @@ def objects_of(environment: dict[str, str], stream: str) -> dict[str, list[str]]
 
 def connect(environment: dict[str, str], stream: str) -> duckdb.DuckDBPyConnection:
     """Returns a database with the stream's tables."""
-    bucket = pyarrow.fs.S3FileSystem(
-        endpoint_override=environment["AWS_ENDPOINT_URL"],
-        access_key=environment["AWS_ACCESS_KEY_ID"],
-        secret_key=environment["AWS_SECRET_ACCESS_KEY"],
-        region=environment["AWS_REGION"],
-    )
+    objects = open_bucket(environment)
+    if isinstance(objects, FileObjects):
+        bucket, path = pyarrow.fs.LocalFileSystem(), lambda key: str(objects.path(key))
+    else:
+        bucket = pyarrow.fs.S3FileSystem(
+            endpoint_override=environment["AWS_ENDPOINT_URL"],
+            access_key=environment["AWS_ACCESS_KEY_ID"],
+            secret_key=environment["AWS_SECRET_ACCESS_KEY"],
+            region=environment["AWS_REGION"],
+        )
+        path = f"{environment['HEADRACE_BUCKET']}/{{}}".format
     database = duckdb.connect()
     database.sql("set timezone = 'UTC'")
     for table, keys in objects_of(environment, stream).items():
         if not keys:  # nothing of this kind is configured
             continue
-        files = [f"{environment['HEADRACE_BUCKET']}/{key}" for key in keys]
-        database.register(table, pyarrow.dataset.dataset(files, filesystem=bucket, format="parquet"))
+        database.register(table, pyarrow.dataset.dataset(list(map(path, keys)), filesystem=bucket, format="parquet"))
     return database
 
 

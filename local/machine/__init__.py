@@ -11,6 +11,7 @@ from headrace import machine
 from local.machine.database import Database
 from local.machine.objects import FileObjects
 from local.machine.queues import Queues
+from local.machine.services import Described, Secrets
 from local.machine.tables import SqliteStore
 
 FOLDER = "HEADRACE_DATA"  # the variable with the folder
@@ -22,6 +23,7 @@ class LocalMachine:
     def __init__(self, folder: Path) -> None:
         self.database = Database(folder)
         self._queues = Queues(self.database)
+        self.secrets = Secrets(folder)
         self._store = SqliteStore(self.database)
         self._objects = FileObjects(folder, self._queues.note_object)
 
@@ -34,8 +36,15 @@ class LocalMachine:
         return self._objects
 
     def client(self, service: str) -> Any:
-        """Returns a client of SQS; None for any other service."""
-        return self._queues if service == "sqs" else None
+        """Returns the client of a service whose data the folder has, or says something about; None for any other."""
+        match service:
+            case "sqs":
+                return self._queues
+            case "secretsmanager":
+                return self.secrets
+            case "dynamodb" | "s3" | "cloudwatch":
+                return Described(self.database)
+        return None
 
 
 def open_machine(environment: Mapping[str, str]) -> LocalMachine:

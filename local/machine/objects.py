@@ -38,7 +38,7 @@ class FileObjects:
     def get(self, key: str) -> bytes:
         """Returns the whole object. Raises ObjectMissing if there is none under this key."""
         with _translated(key):
-            return self._path(key).read_bytes()
+            return self.path(key).read_bytes()
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Returns `length` bytes from `start` on; fewer, or none, at the end of the object. Raises ObjectMissing if it does
@@ -46,7 +46,7 @@ class FileObjects:
         """
         if start < 0 or length < 1:
             raise ValueError(f"no such range: start={start} length={length}")
-        with _translated(key), self._path(key).open("rb", buffering=0) as file:
+        with _translated(key), self.path(key).open("rb", buffering=0) as file:
             return os.pread(file.fileno(), length, start)
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
@@ -75,7 +75,7 @@ class FileObjects:
         """Removes objects; missing ones are no error."""
         folders = set()
         for key in keys:
-            path = self._path(key)
+            path = self.path(key)
             with _translated(key), suppress(FileNotFoundError):
                 path.unlink()
                 folders.add(path.parent)
@@ -94,7 +94,7 @@ class FileObjects:
         for path in self._scratch.iterdir():
             path.unlink(missing_ok=True)
 
-    def _path(self, key: str) -> Path:
+    def path(self, key: str) -> Path:
         """Returns the path of an object. Raises ValueError for a key that no path can stand for."""
         *folders, name = quote(key, safe=_SAFE).split("/")
         if not name or "" in folders or name in (".", ".."):
@@ -120,7 +120,7 @@ class FileObjects:
 
     def _write(self, key: str, data: bytes, name: Callable[[Path, Path], object]) -> None:
         """Writes an object under no name, and then names it. Raises FileExistsError if `name` does."""
-        path = self._path(key)
+        path = self.path(key)
         scratch = self._scratch / uuid4().hex
         with _translated(key):
             with scratch.open("xb") as file:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +16,6 @@ from local.access_calls import ACCOUNT, REGION
 from local.machine import LocalMachine, environment_of
 from local.machine.bell import VARIABLE as BELL
 from local.machine.changes import stream_arn
-from local.machine.database import Database
 from local.machine.queues import Queue, declare_queue, queue_arn, queue_url
 from local.machine.tables import Index, Shape, declare_table
 from local.template import UnusableTemplate
@@ -36,8 +34,9 @@ _PSEUDO = {
 class MachineCloud:
     """The port `local.template.Cloud` on a single machine. What exists already is kept."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, machine: LocalMachine) -> None:
+        self._machine = machine
+        self._database = machine.database
         self._queues: dict[str, Queue] = {}
 
     def create_stack(self, template: Json) -> dict[str, str]:
@@ -59,9 +58,8 @@ class MachineCloud:
         return {name: _value(output["Value"], resources) for name, output in template["Outputs"].items()}
 
     def create_secret(self, name: str) -> None:
-        """Creates nothing: the only secret that a function needs here, that of the keys that sign webhooks, is in a
-        file.
-        """
+        """Creates a secret with a generated value, if there is none."""
+        self._machine.secrets.create(name)
 
     def notify(self, bucket: str, queues: Sequence[Json]) -> None:  # noqa: ARG002 - there is only one
         """Has the bucket tell queues of new objects. `queues` has the form of S3's API."""
@@ -156,7 +154,7 @@ class MachineDeployment:
     """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._lock = os.open(folder / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -166,7 +164,7 @@ class MachineDeployment:
             raise FolderInUse(f"another server runs on {folder}") from None
         self._machine = LocalMachine(folder)
         self._machine.objects().forget_unnamed()
-        self.cloud = MachineCloud(self._machine.database)
+        self.cloud = MachineCloud(self._machine)
 
     def __enter__(self) -> Self:
         return self
@@ -182,19 +180,4 @@ class MachineDeployment:
 
     def environment(self, bell: Path) -> dict[str, str]:
         """Returns the variables that make a process use this machine. `bell` is the path of its dispatcher's bell."""
-        return {**environment_of(self._folder), BELL: str(bell), **_signing_keys(self._folder)}
-
-
-def _signing_keys(folder: Path) -> dict[str, str]:
-    """Returns the settings of the keys that sign webhooks, which a file of the folder holds; it is created first if need
-    be.
-    """
-    path = folder / "signing.keys"
-    if not path.exists():
-        scratch = path.with_suffix(".new")
-        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(secrets.token_hex())
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    return {"HEADRACE_SIGNING_KEYS": path.read_text().strip(), "HEADRACE_SIGNING_KEYS_SECRET": ""}
+        return {**environment_of(self._folder), BELL: str(bell)}

@@ -22,7 +22,7 @@ from headrace.settings import child_environment
 from operators.doctor import facts, rules
 from operators.doctor.facts import Check, ServerFacts
 from operators.doctor.resources import Resources, of_environment, of_stack, of_state_file
-from operators.stores import print_json
+from operators.stores import aws_client, print_json
 
 _DYNAMODB_TIMEOUT_S = 10.0
 
@@ -110,7 +110,6 @@ def _url(connection: Connection, resources: Resources | None) -> str:
 
 def _cloud_checks(resources: Resources) -> list[Check]:
     """Gathers facts from AWS and returns the checks; for an emulator, with its environment variables."""
-    import boto3
     from botocore.config import Config
 
     from headrace.aws import aws_stores, open_store
@@ -141,7 +140,7 @@ def _cloud_checks(resources: Resources) -> list[Check]:
             settings,
             stores,
             jobs,
-            lambda service: boto3.client(service, region_name=region, config=config),
+            lambda service: aws_client(service, region_name=region, config=config),
             is_emulated=is_local(environment.get("AWS_ENDPOINT_URL", "")),
         )
         return list(rules.cloud(doctor.look()))

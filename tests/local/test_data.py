@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,6 +31,10 @@ def post(http: httpx.Client, path: str, value: Any) -> Any:
     answer = http.post(path, json=value)
     assert answer.is_success, answer.text
     return answer.json() if answer.content else None
+
+
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "cli.main", *arguments], capture_output=True, text=True, timeout=60)
 
 
 def segments(server: DevServer) -> list[Path]:
@@ -71,13 +76,15 @@ def test_everything_survives_a_kill_and_goes_on(server: DevServer) -> None:
 
 
 def test_an_operators_command_reads_the_folder(server: DevServer) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "cli.main", "verify", "--state-file", str(server.state_file), "--json"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_command("verify", "--state-file", str(server.state_file), "--json")
     assert done.returncode == 0, done.stderr + done.stdout
+
+
+def test_a_doctor_finds_nothing_wrong_with_the_data(server: DevServer) -> None:
+    done = run_command("doctor", "--state-file", str(server.state_file), "--json")
+    checks = {check["name"]: check["level"] for check in json.loads(done.stdout)["checks"]}
+    assert done.returncode == 0, done.stdout
+    assert {name: level for name, level in checks.items() if level in ("warn", "fail")} == {}
 
 
 def test_a_folder_has_one_server(server: DevServer) -> None:

@@ -23,6 +23,7 @@ from local.machine.changes import Streams, TableCheckpoint, forget_readers, stre
 from local.machine.database import Database, NewerDatabase
 from local.machine.expressions import holds, parse_condition, parse_update, updated
 from local.machine.queues import Queue, Queues, declare_queue, queue_url
+from local.machine.services import Secrets
 from local.machine.tables import Index, Shape, SqliteStore, declare_table
 from local.stream_pump import OLDEST, Position
 from tests.support.builders import first_entry, log_id, next_entry
@@ -289,6 +290,18 @@ def test_a_commit_wakes_who_waits_for_it(folder: Path, bell: Bell, monkeypatch: 
     (message,) = queues.receive_message(QueueUrl=url, WaitTimeSeconds=20)["Messages"]
     assert message["Body"] == "x"
     assert time.monotonic() - began < 10
+
+
+def test_a_secret_is_made_once_and_only_its_owner_reads_it(folder: Path) -> None:
+    secrets, name = Secrets(folder), "arn:aws:secretsmanager:us-east-1:123456789012:secret:Key"
+    secrets.create("Key")
+    made = secrets.get_secret_value(SecretId=name)
+    secrets.create("Key")
+    assert Secrets(folder).get_secret_value(SecretId=name) == made
+    secrets.put_secret_value(SecretId=name, SecretString="other")
+    assert secrets.get_secret_value(SecretId=name) == {"SecretString": "other"}
+    (path,) = (folder / "secrets").iterdir()
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 class TestQueues:

@@ -21,7 +21,10 @@ from local.environment import aws_environment, client
 from local.fork_server import PROCESSES, Process, fork_server, spawn
 from local.supervisor import Supervisor
 from local.template import TEMPLATE_PATH, deploy, read_template
+from tests.support.machine import machine_folder
 
+ON_DATA = "HEADRACE_TESTS_ON_DATA"
+"""A variable; if it is set, every `dev_server` keeps its data as with `--data`: to see what a suite says and costs."""
 READY_SECONDS = 120  # of all children together, on cores that do other things
 STOP_SECONDS = 10
 
@@ -173,11 +176,11 @@ def dev_server(
         DevServerFailed: it does not become ready.
     """
     jobs = {} if runs_jobs else {"HEADRACE_INDEX_JOBS": "0"}
-    with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch, machine_folder() as data:
         folder, variables = Path(scratch), child_environment(os.environ, forks(), jobs, environment or {})
         server = DevServer(folder / "state.json", folder / "metrics.emf", variables)
         try:
-            server.start(*arguments)
+            server.start(*arguments, *(["--data", str(data)] if os.environ.get(ON_DATA) else []))
             yield server
         finally:
             server.stop()

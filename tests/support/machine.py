@@ -21,7 +21,9 @@ _MEMORY = Path("/dev/shm")  # where a sync costs nothing; of a kill, all that is
 @contextmanager
 def machine_folder() -> Iterator[Path]:
     """A folder for the data of a machine, in memory if there is such a place; removed afterwards."""
-    with tempfile.TemporaryDirectory(prefix="headrace-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
+    place = _MEMORY if _MEMORY.is_dir() else None
+    # A process that was killed with its server may still write for a moment.
+    with tempfile.TemporaryDirectory(prefix="headrace-", dir=place, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
