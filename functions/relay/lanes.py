@@ -81,9 +81,10 @@ class RegistryFollower:
             self._context.meter.add(RelayMetric.BackfillAgeMs, max(each.age_ms for each in left))
         if left and (self._next_ms.get(follow.log_id) or 0) < now_ms + _SLACK_MS:  # else one is asked for already
             later_ms.append(BUILD_MS)
-            self._next_ms.put(follow.log_id, now_ms + BUILD_MS)
         visit = Message("visit", follow.log_id, followers=(follow.key,))
         self._context.queue.send([replace(visit, not_before_ms=now_ms + ms) for ms in later_ms], now_ms)
+        if BUILD_MS in later_ms:
+            self._next_ms.put(follow.log_id, now_ms + BUILD_MS)
         return None
 
     @cached_property

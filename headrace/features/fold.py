@@ -21,7 +21,7 @@ from headrace.clock import Bounded, Threads
 from headrace.errors import Damaged
 from headrace.features.documents import generation_of, read_lane
 from headrace.features.events import Entity, Event, Pipelines, read_event
-from headrace.features.jobs import FoldResult, load_part
+from headrace.features.jobs import PART_ROWS, FoldResult, load_part
 from headrace.features.pipeline.tables import Table
 from headrace.features.register import Registrations
 from headrace.features.rows import decode_row, encode_row, expires_at
@@ -32,14 +32,17 @@ from headrace.objects import ObjectMissing
 from headrace.tables import marks
 from headrace.tables.features import FeatureRows, Key, StateRow
 from headrace.tables.marks import Build, Dropped, Mark, Stop
+from headrace.wal.state import incarnation_of
 
 _log = logging.getLogger(__name__)
 
 DROP_MS = 300_000  # a generation goes so long after the last pipeline that names it: readers have pictures ...
 DROP_AGAIN_MS = 86_400_000  # ... and again, since a suspended folder may write rows of it
 MAX_DIRECT = 2  # tries of one pass that may end without an answer before generations are folded one by one
+MAX_ROWS = PART_ROWS  # that are changed between two marks, and an event's more: some seconds of a folder's time
 _EVENTS = 20_000  # of one slice
 _BYTES = 2 * 1024 * 1024
+_WRITTEN = 512  # rows that are in memory, decoded, before they are written
 _RETAIN_MS = 3_600_000  # at most so often the floor of a lane rises
 _KEPT_BYTES = 192 * 1024 * 1024  # in memory, of rows that one process remembers
 _KEPT_FACTOR = 12  # bytes in memory for a stored one
@@ -163,7 +166,7 @@ class _Run:
     def fold(self, until: float) -> bool:
         """Folds slices; returns whether nothing is left. Raises _Overtaken."""
         while True:
-            head, end = self._slice()
+            head, end = self._slice(until)
             if self.mark.folded >= end or self._folder.clock.monotonic() >= until:
                 break
         is_built = self._build(head, until)
@@ -185,8 +188,10 @@ class _Run:
             raise _Overtaken
         self.mark = self._written = written
 
-    def _slice(self) -> tuple[Head, int]:
-        """Folds the next events, and writes the mark. Returns the lane as it was when they were read, and its end."""
+    def _slice(self, until: float) -> tuple[Head, int]:
+        """Folds the next events, and writes the mark: as often as it takes, or until time is over. Returns the lane as it
+        was when they were read, and its end.
+        """
         page = self._log.records(self._which, self.mark.folded, max_records=_EVENTS, max_bytes=_BYTES)
         head, records = page.head, page.records
         self._check_lane(head)
@@ -197,31 +202,32 @@ class _Run:
         )
         # Before the first rows of a generation, so that none is left behind if the lane ends, or the folder does.
         self._commit(marks.note(self.mark, tuple(read), tuple(built), self._now_ms() + DROP_MS))
-        if records:
-            found = {**read, **built}
-            wanted = {one: found[one] for one in self.mark.generations if not marks.is_stopped(self.mark, one)}
-            fold = partial(self._fold, head, records, page.next, pipelines)
-            if self._is_careful:
-                self._fold_alone(fold, wanted)
-            else:
-                fold(wanted)
-        before = self.mark
-        total = head.state.total_bytes
-        if page.next < page.end:
-            total = before.total_bytes + sum(len(record.data) for record in records)
-        if records:
-            self.lag_ms = max(self.lag_ms, self._now_ms() - records[0].time_ms)
-        self._commit(replace(before, folded=max(page.next, before.folded), total_bytes=total, trying=""))
-        return head, page.end
+        found = {**read, **built}
+        while True:
+            end = page.next
+            if records:
+                wanted = {one: found[one] for one in self.mark.generations if not marks.is_stopped(self.mark, one)}
+                fold = partial(self._fold, head, records, end, pipelines)
+                end = min(self._fold_alone(fold, wanted), default=end) if self._is_careful else fold(wanted)
+                self.lag_ms = max(self.lag_ms, self._now_ms() - records[0].time_ms)
+            total = self.mark.total_bytes + sum(len(record.data) for record in records if record.offset < end)
+            records = [record for record in records if record.offset >= end]
+            if not records and page.next >= page.end:
+                total = head.state.total_bytes
+            self._commit(replace(self.mark, folded=max(end, self.mark.folded), total_bytes=total, trying=""))
+            if not records or self._folder.clock.monotonic() >= until:
+                return head, page.end
 
     def _check_lane(self, head: Head) -> None:
         """Raises _Overtaken if the mark is not about this log's offsets: the name has another log, or it was recovered."""
         if (head.log_id, head.incarnation) != (self.mark.log_id, self.mark.incarnation):
             raise _Overtaken
 
-    def _fold_alone(self, fold: Callable[[dict[str, Table]], None], wanted: dict[str, Table]) -> None:
-        """Folds the generations one by one, each noted first: one that is noted already has ended a folder."""
-        ended = self.mark.trying
+    def _fold_alone(self, fold: Callable[[dict[str, Table]], int], wanted: dict[str, Table]) -> list[int]:
+        """Folds the generations one by one, each noted first: one that is noted already has ended a folder. Returns how far
+        each is folded.
+        """
+        ended, ends = self.mark.trying, list[int]()
         if ended in wanted:
             stop = Stop(ended, self.mark.folded, "folders end without a word at its events")
             self.mark = replace(marks.stop(self.mark, stop), trying="")
@@ -229,12 +235,15 @@ class _Run:
             if generation == ended:
                 continue
             self._commit(replace(self.mark, trying=generation))
-            fold({generation: table})
+            ends.append(fold({generation: table}))
+        return ends
 
     def _fold(
         self, head: Head, records: Sequence[Record], end: int, pipelines: Pipelines, wanted: dict[str, Table]
-    ) -> None:
-        """Folds records into the rows of some generations, and writes the rows. A generation whose features fail stops."""
+    ) -> int:
+        """Folds records, up to an offset, into the rows of some generations, and writes the rows. A generation whose
+        features fail stops. Returns how far it came: not to the end, if too many rows change before.
+        """
         lane, stops = lane_of(head.config.role), dict[str, Stop]()
 
         def guarded(generation: str, offset: int, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -248,6 +257,9 @@ class _Run:
         found: dict[Key, list[Event]] = {}
         generations = {(table.name, table.generation): generation for generation, table in wanted.items()}
         for record in records:
+            if len(found) >= MAX_ROWS:
+                end = record.offset
+                break
             pipeline = pipelines.at(record.offset)
             row = read_event(pipeline, record.data) if pipeline is not None else None
             if pipeline is None or row is None:
@@ -261,6 +273,11 @@ class _Run:
                     key = Key(head.log_id, generation, placed[0])
                     found.setdefault(key, []).append(Event(table, placed[1], record.time_ms, record.offset))
         changed: list[tuple[StateRow, StateRow | None, Entity]] = []
+
+        def write() -> None:
+            self._folder.write([one for one in changed if one[0].key.generation not in stops])
+            changed.clear()
+
         for key, before, entity in self._folder.load(list(found), wanted):
             new = [event for event in found[key] if before is None or event.offset >= before.as_of]
             for event in new:
@@ -271,8 +288,11 @@ class _Run:
                 data = encode_row(entity.table.features, entity.state)
                 expiry = expires_at(entity.table, entity.state.stamp_ms)
                 changed.append((StateRow(key, end, data, expiry), before, entity))
-        self._folder.write([one for one in changed if one[0].key.generation not in stops])
+            if len(changed) >= _WRITTEN:
+                write()
+        write()
         self.mark = marks.stop(self.mark, *stops.values())
+        return end
 
     # Back-fills.
 
@@ -330,7 +350,7 @@ class _Run:
             end = min(page.next, self.mark.folded)
             records = [one for one in page.records if one.offset < end]
             pipelines = self._log.pipelines_of(page.head, build.folded)
-            self._fold(page.head, records, end, pipelines, {build.generation: table})
+            end = self._fold(page.head, records, end, pipelines, {build.generation: table})
             build = replace(build, folded=end)
             self._commit(marks.note_build(self.mark, build))
         if not marks.is_stopped(self.mark, build.generation):
@@ -351,7 +371,8 @@ class _Run:
             assert look is not None, "it was found"
             if rows.definition(look.log_id, look.state).derive(read_lane).pipeline.building:
                 return Decision((None,))
-            if look.state.floor >= floor or look.log_id != self.mark.log_id:
+            lane = look.log_id, incarnation_of(look.config, look.state)
+            if look.state.floor >= floor or lane != (self.mark.log_id, self.mark.incarnation):
                 return Decision((None,))
             return Decision((None,), (Draft(look.log_id, "retain", replace(look.state, floor=floor)),))
 

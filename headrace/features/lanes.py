@@ -148,8 +148,8 @@ class _Pushes:
                 if digest in digests.values():
                     raise InvalidRequest(f"events of one batch have the same {event.dedupe_key}: event {place}")
                 digests[place] = digest
-        if len(digests) > MAX_DEDUPED:
-            raise InvalidRequest(f"a batch has too many events with a dedupe value: limit={MAX_DEDUPED}")
+                if len(digests) > MAX_DEDUPED:
+                    raise InvalidRequest(f"a batch has too many events with a dedupe value: limit={MAX_DEDUPED}")
         asked.memo = Checked(self._definition, digests)
         return digests
 

@@ -11,12 +11,13 @@ The order in which a reader looks decides that it misses nothing:
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headrace.clock import Bounded, Moment, Threads, age_s, moment
-from headrace.errors import RequestTimeout
+from headrace.errors import HeadraceError, RequestTimeout, StoreError
 from headrace.features.documents import generation_of
 from headrace.features.errors import Behind
 from headrace.features.events import Entity, Event, Pipelines, read_event
@@ -31,6 +32,8 @@ from headrace.log.seam import Which
 from headrace.tables.features import Key, StateRow
 from headrace.tables.marks import Mark
 from headrace.wal.state import Entry
+
+_log = logging.getLogger(__name__)
 
 MAX_TAIL_BYTES = 8 * 1024 * 1024  # of events that one read folds: what a push may find waiting, and one push more
 MARK_S = 1.0  # a process reads the mark of a lane at most so often, unless it must
@@ -117,10 +120,31 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A row as it is: the table as it is now, and the state, None if there is no row."""
+    """A row as it is: the table as it is now, and the state, None if there is no row.
+
+    Attributes:
+        failed: why there is no state, if an event that is not folded yet makes the table's features fail.
+    """
 
     table: Table
     state: State | None
+    failed: str = ""
+
+
+class Rows(NamedTuple):
+    """Rows of a lane, all with the events of one prefix of it.
+
+    Attributes:
+        head: the lane.
+        mark: its mark, as far as it is known.
+        end: the offset after the last event that the rows have; None if each may have others.
+        found: what was wanted; None for what the lane has no table of any longer.
+    """
+
+    head: Head
+    mark: Mark | None
+    end: int | None
+    found: dict[Wanted, Found | None]
 
 
 class Lanes:
@@ -142,28 +166,26 @@ class Lanes:
             tail = self._open(which)
         return tail
 
-    def read(self, which: Which, wanted: Sequence[Wanted]) -> tuple[Tail, dict[Wanted, Found | None]]:
-        """Returns rows of a lane with every event that was there when the read began: as states that the caller owns; None
-        if the lane has no such table any longer. And the tail that they are of.
+    def read(self, which: Which, wanted: Sequence[Wanted]) -> Rows:
+        """Returns rows of a lane with every event that was there when the read began: as states that the caller owns.
 
         Raises:
             NotFound, Gone: the lane has ended.
             Behind: too many events are not folded.
         """
         for _ in range(_LOOKS):
-            tail = self.tail(which)
-            found = self._try(which, tail, wanted)
-            if found is not None:
-                return tail, found
+            rows = self._try(which, self.tail(which), wanted)
+            if rows is not None:
+                return rows
         raise RequestTimeout("others keep changing this table")
 
-    def stored(self, which: Which, wanted: Sequence[Wanted]) -> tuple[Tail, dict[Wanted, Found | None]]:
+    def stored(self, which: Which, wanted: Sequence[Wanted]) -> Rows:
         """Returns rows of a lane as they are stored, without what came after, by the pipeline that this process knows; else
         as `read`.
         """
         tail = self.tail(which)
         with tail.lock:
-            tables = self._tables(tail, wanted)
+            head, mark, tables = tail.head, tail.mark, self._tables(tail, wanted)
             keys = {one: self._key(tail, table, one) for one, table in tables.items() if table is not None}
         rows = self._rows.get(list(dict.fromkeys(keys.values())), consistent=False)
         found: dict[Wanted, Found | None] = {}
@@ -171,9 +193,9 @@ class Lanes:
             row = rows.get(keys[one]) if table is not None else None
             state = decode_row(table.features, row.data) if row is not None and table is not None else None
             found[one] = Found(table, state) if table is not None else None
-        return tail, found
+        return Rows(head, mark, None, found)
 
-    def _try(self, which: Which, tail: Tail, wanted: Sequence[Wanted]) -> dict[Wanted, Found | None] | None:
+    def _try(self, which: Which, tail: Tail, wanted: Sequence[Wanted]) -> Rows | None:
         """Reads rows, and what came after a tail. None if that does not follow the tail, which is forgotten then, or if
         another thread has let go of events since.
         """
@@ -201,7 +223,7 @@ class Lanes:
             for one in wanted:
                 row = rows.get(keys[one]) if one in keys else None
                 found[one] = self._merge(tail, tables[one], one.entity, row)
-            return found
+            return Rows(tail.head, mark, tail.end, found)  # here: without the lock others read on
 
     def _tables(self, tail: Tail, wanted: Sequence[Wanted]) -> dict[Wanted, Table | None]:
         return {one: tail.pipelines.last.tables.get(one.table) for one in wanted}
@@ -213,6 +235,15 @@ class Lanes:
     def _merge(self, tail: Tail, table: Table | None, text: str, row: StateRow | None) -> Found | None:
         if table is None:
             return None
+        try:
+            return Found(table, self._fold(tail, table, text, row))
+        except (HeadraceError, StoreError):
+            raise
+        except Exception as exc:  # noqa: BLE001 - whatever it is, other tables can be read; the folder stops this one
+            _log.exception("table fails: log_id=%s table=%s", tail.head.log_id, table.name)
+            return Found(table, None, type(exc).__name__)
+
+    def _fold(self, tail: Tail, table: Table, text: str, row: StateRow | None) -> State | None:
         events = tail.of(table, text, row.as_of if row is not None else 0)
         entity = Entity()
         if row is not None:
@@ -222,7 +253,7 @@ class Lanes:
         for event in events:
             entity.fold(event, lane)
         entity.move(table)
-        return Found(table, entity.state)
+        return entity.state
 
     # Reading the tail.
 
@@ -243,10 +274,9 @@ class Lanes:
                 for record in page.records:
                     if record.offset < newest.next_offset:
                         tail.add(record.offset, record.time_ms, record.data)
+                tail.end = max(tail.end, min(page.next, newest.next_offset))  # also above a floor that rose meanwhile
                 if not page.records:
-                    tail.end = max(tail.end, min(page.next, newest.next_offset))
-                    if page.next < newest.next_offset:
-                        break
+                    break
             if tail.end == newest.next_offset:
                 self._tails.put(which, tail)
                 return tail

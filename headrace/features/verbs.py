@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from headrace.features.pipeline.nodes import EventNode
 from headrace.features.pipeline.tables import Table
 from headrace.features.register import Registrations
 from headrace.features.rows import AsOf, lane_for, read_row
-from headrace.features.tail import MARK_S, Found, Lanes, Tail, Wanted
+from headrace.features.tail import MARK_S, Found, Lanes, Rows, Wanted
 from headrace.features.values import (
     FEATURES,
     MAX_BATCH_EVENTS,
@@ -42,6 +43,8 @@ from headrace.log.stores import Stores
 from headrace.tables.marks import Mark
 
 __all__ = ["FEATURES", "Features"]
+
+_log = logging.getLogger(__name__)
 
 MAX_UNFOLDED_BYTES = 3 * 1024 * 1024  # with one push more it is less than a reader folds
 _REMEMBERED = 4096
@@ -158,7 +161,7 @@ class Features(Registrations):
         lane have the same events, and all are as of one time.
 
         Args:
-            stale: whether a row may be some seconds old; it costs less.
+            stale: whether a row may be some seconds old; it costs less. No lane is named then: each row may have others.
 
         Raises:
             FeatureNotFound: a table has no such feature.
@@ -173,18 +176,19 @@ class Features(Registrations):
         now_ms = max([self.stores.clock.now_ms(), *stamps])
         for place, one in found.items():
             names = requests[place].features
-            rows[place] = read_row(one.table, one.state, now_ms, None if names is None else list(names))
+            try:
+                rows[place] = read_row(one.table, one.state, now_ms, None if names is None else list(names))
+            except Exception as exc:  # noqa: BLE001 - as `Found.failed`
+                _log.exception("table fails: table=%s/%s", namespace, one.table.name)
+                rows[place] = Stopped(one.table.name, type(exc).__name__)
         return Answers(rows, AsOf(now_ms, lanes))
 
     def find_table(self, namespace: str, name: str) -> str | None:
-        """Returns the table that has a name, or a feature of this name; None if there is none."""
-        for view in (self.known(namespace), self.registry(namespace)):
-            if view.has_table(name):
-                return name
-            for table in view.tables:
-                if name in table.ops[-1]["agg"]:
-                    return table.name
-        return None
+        """Returns the table that has a name, or a feature of this name, as it is now; None if there is none."""
+        view = self.registry(namespace)
+        if view.has_table(name):
+            return name
+        return next((table.name for table in view.tables if name in table.ops[-1]["agg"]), None)
 
     def _find(
         self,
@@ -232,16 +236,17 @@ class Features(Registrations):
                 which = lane(namespace, event_of, number)
                 wanted = list(dict.fromkeys(target.wanted for target in targets))
                 try:
-                    tail, states = self._lanes.stored(which, wanted) if stale else self._lanes.read(which, wanted)
+                    read = self._lanes.stored(which, wanted) if stale else self._lanes.read(which, wanted)
                 except NotFound:
                     continue
-                ends[event_of, number] = tail.end
+                if read.end is not None:
+                    ends[event_of, number] = read.end
                 for target in targets:
-                    one = states[target.wanted]
-                    if one is None or one.table.key_types != target.table.key_types:
-                        continue  # the table is gone, or its key is another, and so is the name of the row
+                    one = read.found[target.wanted]
+                    if one is None or _key_of(one.table) != _key_of(target.table):
+                        continue  # the table is gone, or its key is another, and so are the row's name and lane
                     try:
-                        error = self._check(tail, one.table, target.request)
+                        error = self._check(read, one, target.request)
                     except FeatureNotFound:
                         if stale and not look:
                             continue  # this process may know an older table
@@ -283,16 +288,21 @@ class Features(Registrations):
             number = found
         raise RequestTimeout(f"table '{request.table}' is changed all the time")
 
-    def _check(self, tail: Tail, table: Table, request: GetRequest) -> HeadraceError | None:
+    def _check(self, read: Rows, found: Found, request: GetRequest) -> HeadraceError | None:
         """Returns the error of one request; None if it can be answered. Raises FeatureNotFound."""
+        table = found.table
         missing = [name for name in request.features or () if name not in table.types]
         if missing:
             raise FeatureNotFound(table.name, missing)
-        generation = generation_of(table.name, table.generation, tail.head)
-        for stop in tail.mark.stopped if tail.mark is not None else ():
+        generation = generation_of(table.name, table.generation, read.head)
+        for stop in read.mark.stopped if read.mark is not None else ():
             if stop.generation == generation:
                 return Stopped(table.name, stop.reason)
-        return None
+        return Stopped(table.name, found.failed) if found.failed else None
+
+
+def _key_of(table: Table) -> tuple[Any, Any]:
+    return table.key_types, table.lane_key_at
 
 
 def _unfolded(head: Head, mark: Mark | None) -> int:

@@ -27,7 +27,7 @@ from tests.unit.features.world import event, table, tx
 
 
 def live_with_features(server: DevServer) -> None:
-    """The life of a feature table: registered, folded, read, reset; and a registration that the relay has to end."""
+    """The life of feature tables: registered, folded, read, searched, reset; a registration that the relay has to end."""
     with httpx.Client(base_url=server.url, timeout=30) as http, stores_of(server.state) as stores:
 
         def ask(path: str, **body: object) -> Any:
@@ -40,8 +40,15 @@ def live_with_features(server: DevServer) -> None:
             assert found is not None
             return found
 
+        def found() -> Any:
+            return ask("/search", event="Seen", q="user:a")
+
         rows = stores.tables[TABLE]
         assert isinstance(rows, DynamoFeatures)
+        ask("/register", nodes=[event("Seen", search=True)])
+        for user in ("a", "b", "a"):
+            ask("/push", event="Seen", data=tx(user))
+        assert found()["total"]["value"] == 2, "in the tail"
         ask("/register", nodes=[event(), table()])
         for user in ("a", "b", "c"):
             ask("/push", event="Tx", data=tx(user))
@@ -78,6 +85,8 @@ def live_with_features(server: DevServer) -> None:
         folds = SqsFoldQueue(client("sqs", server.state["endpoint"]), server.state["outputs"]["FoldQueueUrl"])
         folds.send([Fold(log_id, "default/Tx", again="emptied")], 0)
         eventually(lambda: folded() == 4, "rows are not computed again")
+        eventually(lambda: found()["coverage"]["indexed_segments"], "a lane is not indexed")
+        assert found()["total"]["value"] == 2
         ask("/reset")
         eventually(lambda: rows.mark(log_id) is None, "the rows of a lane that is over stay")
 

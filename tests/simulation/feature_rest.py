@@ -94,7 +94,12 @@ class Tables(Actors):
         law = "at rest every read is answered"
         requests = [GetRequest(name, key) for name, keys in self.keys().items() for key in keys]
         try:
-            answers = process.api.get(NS, requests, stale=stale)
+            answers = process.api.get(NS, requests)
+            if stale:
+                rows = process.api.get(
+                    NS, requests, stale=True
+                ).rows  # which name no prefix, but at rest it is this one
+                answers = answers._replace(rows=rows)
         except HeadraceError as error:
             raise Broken(law, error) from error
         errors = [

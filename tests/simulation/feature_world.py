@@ -32,7 +32,7 @@ from headrace.features import documents, fold, tail, verbs
 from headrace.features.backfill import Backfills
 from headrace.features.define import follower
 from headrace.features.documents import Answers
-from headrace.features.errors import Behind
+from headrace.features.errors import Behind, Stopped
 from headrace.features.events import Entity, Event
 from headrace.features.fold import Folder, Pass
 from headrace.features.pipeline.compiled import Pipeline, PipelineDocument, compile_pipeline
@@ -71,11 +71,11 @@ STAGES = {  # by weight, what runs do
     "renewed": 15,  # little more than to create a lane again, amid a pass over the one before
     "backfilled": 15,  # little more than to back-fill tables
     "trimmed": 15,  # little more than to trim a lane
-    "outrun": 7,  # to push more than is folded, with room for little of that
+    "outrun": 7,  # to push more than is folded, with room for little of that, and a mark for every few rows
 }
 POISONED = 0.07  # share of the runs in which features of a table fail at an event
 POISON = ("Big", 5)  # the table, and the event's offset
-UNFOLDED_BYTES, TAIL_BYTES = 600, 2_400
+UNFOLDED_BYTES, TAIL_BYTES, MARKED_ROWS = 600, 2_400, 3
 FAILED = 0.1  # share of the jobs that fail, and of the others that lose a part of their result
 
 
@@ -147,6 +147,7 @@ class Actors(Simulation):
             self.patches.append((fold, "Entity", PoisonedEntity))
         if self._stage == "outrun":
             self.patches += [(verbs, "MAX_UNFOLDED_BYTES", UNFOLDED_BYTES), (tail, "MAX_TAIL_BYTES", TAIL_BYTES)]
+            self.patches.append((fold, "MAX_ROWS", MARKED_ROWS))
 
     def _stores(self, wal: SurveyedWal, objects: Any = None) -> Stores:
         return memory_stores(
@@ -322,6 +323,8 @@ class Actors(Simulation):
             self.note(law, False, error)
             raise
         self.note(law, True)
+        stopped = [one for one in answers.rows if isinstance(one, Stopped)]
+        self.note("a table stops where its features fail", self._is_poisoned or not stopped, stopped)
         self.model.answered(requests, answers, call, told)
         return answers
 

@@ -12,7 +12,7 @@ from tests.simulation.relay import WORLDS, judge
 
 SEEDS = 12
 FULL_SEEDS = 300  # `python -m tests.simulation.relay --seeds 10000` has them all
-LAWS = {"routers": 5, "subscriptions": 9, "watches": 6, "features": 26}
+LAWS = {"routers": 5, "subscriptions": 9, "watches": 6, "features": 27}
 
 
 @pytest.mark.parametrize("world", WORLDS)

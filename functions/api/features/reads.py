@@ -63,7 +63,8 @@ async def legacy_get(call: Call) -> Response:
     """Reads the row of an entity in the table that the path names, or the value of the feature that it names."""
     name, key = call.part(1), call.rest(2)
     table = await call.run(_table_of, call, name)
-    answers = await _read(call, lambda call, _: _find(call, [GetRequest(table, key)], stale=False))
+    request = GetRequest(table, key, None if table == name else [name])
+    answers = await _read(call, lambda call, _: _find(call, [request], stale=False))
     (row,) = answers.rows
     if isinstance(row, HeadraceError):
         raise row

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError, NotFound, StoreError, StoreTimeout
+from headrace.features import fold
 from headrace.features.errors import Behind, Stopped, TableNotFound, Unfolded
 from headrace.features.fold import Folder
 from headrace.features.pipeline.ops.core import Sum
@@ -277,6 +278,65 @@ def test_an_operator_that_fails_stops_its_own_table_alone(monkeypatch: pytest.Mo
     world.push(tx(n=3))
     world.fold()
     assert world.get(table="Bad") == {"s": 3.0}
+
+
+def test_an_answer_names_its_own_events_though_another_thread_has_read_on() -> None:
+    world = pushed()
+    world.get()
+    read = world.api._lanes.read
+
+    def read_and_let_others_read(*arguments: Any) -> Any:
+        found = read(*arguments)
+        world.push(tx(amount=4))
+        read(*arguments)
+        return found
+
+    world.api._lanes.read = read_and_let_others_read  # type: ignore[method-assign]
+    answer = world.api.get(NS, [GetRequest("U", "a")])
+    assert (answer.rows, answer.as_of.lanes) == ([EXPECTED], {("Tx", 0): 3})
+
+
+@pytest.mark.parametrize("method", ["fold", "read"])
+def test_an_event_that_makes_features_fail_refuses_reads_of_its_table_alone(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(event(), table("Good", c="count"), table("Bad", s=("sum", {"field": "amount"})))
+    world.push()
+    monkeypatch.setattr(Sum, method, poison)
+    good, bad = world.other().get(NS, [GetRequest("Good", "a"), GetRequest("Bad", "a")]).rows
+    assert good == {"c": 1}
+    assert isinstance(bad, Stopped)
+
+
+def test_a_pass_with_many_rows_ends_in_time_and_stops_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row takes a second here, and a folder that is not back in time dies without a word."""
+    names, users = ("A", "B", "C", "D"), [f"u{number}" for number in range(25)]
+    world = World(event(), *(table(name, c="count") for name in names))
+    for user in users:
+        world.push(tx(user=user))
+    monkeypatch.setattr(fold, "MAX_ROWS", 8)
+    tries = passes = 0
+    is_done = False
+    while not is_done:
+        tries, passes = tries + 1, passes + 1
+        assert passes < 30
+        port = Interposed(world.stores)
+        rows: Any = port.stores.tables["features"]
+        began, real = world.clock.monotonic(), rows.put
+
+        def put(row: Any, replaces: Any, began: float = began, real: Any = real) -> Any:
+            world.clock.advance(1)
+            if world.clock.monotonic() > began + 20:
+                raise Died
+            return real(row, replaces)
+
+        rows.__dict__["put"] = put
+        with suppress(Died):
+            folder = Folder(Registrations(port.stores))
+            done = folder.fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10, tries)
+            assert done.stopped == ()
+            is_done, tries = done.is_done, 0
+    assert [world.get(user, name, by=world.other()) for user in users for name in names] == [{"c": 1}] * 100
 
 
 def test_what_ends_folders_without_a_word_is_found_and_stopped() -> None:

@@ -117,6 +117,31 @@ def test_a_registration_that_a_disaster_took_from_the_registry_alone_is_undone_i
     assert world.get("u1")["c"] == 5
 
 
+def test_a_folder_of_before_a_disaster_lets_go_of_no_event_of_after_it() -> None:
+    world = World(event(keep_events_for_ms=1_000), table())
+    world.push()
+    seal_all(world)
+    for _ in range(3):
+        world.push()
+    world.clock.advance(2)
+    stores, which = world.stores, lane(NS, "Tx", 0)
+
+    def recover_before(call: Any) -> Any:
+        lose_tables(world)
+        world.api.push(NS, "Tx", [tx()])
+        for name in ("_slots", "_entries"):
+            setattr(stores.wal, name, getattr(world.stores.wal, name))
+        stores.catalog.rows = world.stores.catalog.rows  # type: ignore[attr-defined]
+        return call()
+
+    folder = Folder(Registrations(stores))
+    control = folder.log.control
+    folder.log.control = lambda *given: recover_before(lambda: control(*given))  # type: ignore[method-assign]
+    folder.fold(which, world.clock.monotonic() + 10)
+    state = world.api.head(which).state
+    assert (state.floor, state.next_offset) == (0, 2)
+
+
 def test_the_rows_of_lanes_that_were_removed_are_purged(world: World) -> None:
     seal_all(world)
     for number in (0, 1):

@@ -210,6 +210,26 @@ def test_a_stale_read_costs_no_tail_and_shows_what_is_folded(world: World) -> No
     assert world.get() == {"c": 2, "s": 2.0}
 
 
+def test_a_stale_answer_names_no_events_since_each_row_may_have_others(world: World) -> None:
+    world.push()
+    world.fold()
+    world.push()
+    answer = world.api.get(NS, [GetRequest("U", "a")], stale=True)
+    assert (answer.rows, answer.as_of.lanes) == ([{"c": 1, "s": 1.0}], {})
+    assert answer.as_of.now_ms >= world.clock.now_ms()
+
+
+def test_a_process_that_knows_another_order_of_a_key_reads_the_lane_of_the_new_one() -> None:
+    fields = {"user": "str", "shop": "str"}
+    world = World(event(fields=fields, lanes=2, lane_key="user"), table(keys=["user", "shop"], c="count"))
+    others = {f"u{number}": world.other() for number in range(8)}
+    assert all(world.get([user, "x"], by=other) == {} for other in others.values() for user in others)
+    world.register(table(keys=["shop", "user"], c="count"), force=True)
+    for user in others:
+        world.push({"user": user, "shop": "x"})
+    assert [world.get(["x", user], by=other) for user, other in others.items()] == [{"c": 1}] * 8
+
+
 def test_a_row_forgets_what_left_its_windows_and_a_cold_row_is_absent() -> None:
     world = World(event(cold_after_ms=60_000), table(c=("count", {"window": "1m"})))
     world.push()

@@ -148,3 +148,22 @@ def test_a_back_fill_goes_on_with_visits_until_it_is_done(relayed: Relayed) -> N
     assert world.get("", "Late") == {"c": 3, "s": 3.0}
     relayed.context.meter.flush()
     assert relayed.lines[-1]["BackfillAgeMs"] == [0], "at the first visit; at the second it was done"
+
+
+def test_a_back_fill_goes_on_though_the_next_visit_could_not_be_asked_for(
+    relayed: Relayed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relayed.world.register(event(), table())
+    relayed.world.push()
+    relayed.world.register({**table("Late", keys=[]), "backfill": True})
+
+    def fail(*_: object) -> None:
+        raise StoreTimeout("the queue does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(relayed.queue, "send", fail)
+        with pytest.raises(StoreTimeout):
+            relayed.visit_registry()
+    relayed.world.clock.advance(0.5)
+    relayed.visit_registry()  # it is repeated soon
+    assert len(relayed.queue.waiting) == 1

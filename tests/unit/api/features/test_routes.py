@@ -199,6 +199,18 @@ def test_a_legacy_read_finds_what_another_process_has_registered() -> None:
     assert ask(server, "GET", "/get/d/a").json == {"value": 1}
 
 
+def test_a_legacy_read_finds_a_feature_where_another_process_has_moved_it() -> None:
+    server = serving(event(), table(c="count"), table("V", d="count"))
+    ask(server, "POST", "/push/Tx", tx())
+    assert ask(server, "GET", "/get/c/a").json == {"value": 1}
+    other = Server(parts=assemble(server.stores, Access({}, "*")))
+    moved = {"nodes": [table(e="count"), table("V", c="count")], "force": True}
+    assert ask(other, "POST", "/register", moved).status == 200
+    ask(server, "POST", "/push/Tx", tx())
+    assert ask(server, "GET", "/get/c/a").json == {"value": 1}
+    assert code(ask(server, "GET", "/get/d/a")) == (404, "feature_not_found")
+
+
 def test_namespaces_have_nothing_in_common() -> None:
     server = serving()
     there = "/features/other.ns-1"
