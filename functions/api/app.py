@@ -21,7 +21,7 @@ from functions.api.door.requests import run
 from functions.api.door.routes import answer_unrouted
 from functions.api.features import routes as features
 from functions.api.features.calls import FEATURES
-from functions.api.streams import definitions, jwks, live, observe, records, search, subscriptions, touch
+from functions.api.streams import definitions, jwks, live, observe, records, search, several, subscriptions, touch
 from functions.api.streams.inspection import routes as inspection
 from functions.api.streams.inspection import server
 from functions.api.streams.otlp import routes as otlp
@@ -39,7 +39,8 @@ _OPENAPI = tuple(
 _STREAMS = replace(
     records.STREAMS,
     exposed=(*records.STREAMS.exposed, *search.SEARCH_HEADERS),
-    asking=(*search.ASKING, observe.PATH),
+    asking=search.ASKING,
+    asking_at=frozenset({observe.PATH, several.PATH}),
     waiting=touch.WAITING,
     compresses=otlp.ENDS,
     open_paths=console.OPEN_PATHS | {"/health"},
@@ -74,6 +75,7 @@ def create_app(context: Context | None = None) -> FastAPI:
         definitions,
         touch,
         search,
+        several,
         observe,
         otlp,
     ):

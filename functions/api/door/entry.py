@@ -63,6 +63,7 @@ class Surface:
         open_paths, open_under: paths that are answered without a key, and not counted; and the beginnings of other such
             paths.
         asking: what follows a name in paths where a POST never writes, because the body is a query.
+        asking_at: other paths, whole, where a POST never writes.
         waiting: the same of paths where many requests may wait for long; they count as reads.
         tokened: the same of paths where a POST needs no key, because it has a token of its own, which the route checks.
         keyed, keyed_under: the same of paths where a GET may have its key as the parameter `token`, because the browsers'
@@ -85,6 +86,7 @@ class Surface:
     open_paths: frozenset[str] = frozenset()
     open_under: tuple[str, ...] = ()
     asking: tuple[str, ...] = ()
+    asking_at: frozenset[str] = frozenset()
     waiting: tuple[str, ...] = ()
     tokened: tuple[str, ...] = ()
     keyed: tuple[str, ...] = ()
@@ -119,7 +121,7 @@ class Surface:
 
     def only_asks(self, scope: Asgi) -> bool:
         """Returns whether the request is a POST that never writes, because its body is a query."""
-        return scope["method"] == "POST" and self._ends(scope, self.asking)
+        return scope["method"] == "POST" and (scope["path"] in self.asking_at or self._ends(scope, self.asking))
 
     def has_token(self, scope: Asgi) -> bool:
         """Returns whether the request has a token of its own in place of a key."""

@@ -17,7 +17,7 @@ from headrace.features.define import search_of
 from headrace.features.pipeline.nodes import EventNode
 from headrace.features.pipeline.text import show
 from headrace.features.values import lane
-from headrace.query.language.search_request import in_order, timeout_ms
+from headrace.query.language.search_request import timeout_ms
 
 if TYPE_CHECKING:  # at run time it would cost every process the import of numpy and pyarrow
     from headrace.query.engine.search import Hit, SearchAnswer
@@ -85,27 +85,14 @@ def _merge(answers: Sequence[SearchAnswer], places: Sequence[Any]) -> dict[str, 
     """Returns the members of the answer from those of all lanes: the first hits of all. The next page begins in each lane
     after its last hit on this one.
     """
+    from headrace.query.engine import several
+
     request = answers[0].request
-    hits = [(number, hit) for number, answer in enumerate(answers) for hit in answer.hits]
-    page = in_order(hits, request.sort, lambda found: found[1].candidate.key)[: request.size]
+    page = several.first_hits(answers, by_offset=True)
     ends = {number: answers[number].place_of(hit) for number, hit in page}
     after = [ends.get(number, place) for number, place in enumerate(places)]
-    coverages = [answer.coverage.members(int) for answer in answers]
-    missing = "possible_missing_events_upper_bound"
     document = {
-        "timed_out": any(answer.timed_out for answer in answers),
-        "coverage": {
-            "complete": all(one["complete"] for one in coverages),
-            missing: sum(one[missing] for one in coverages),
-            "indexed_segments": sum(answer.indexed_segments for answer in answers),
-            "scanned_segments": sum(answer.scanned_segments for answer in answers),
-            "scanned_tail_docs": sum(answer.scanned_tail for answer in answers),
-            "index_families_used": sorted({family for answer in answers for family in answer.families}),
-        },
-        "total": {
-            "value": sum(answer.total for answer in answers),
-            "relation": "eq" if all(answer.exact for answer in answers) else "gte",
-        },
+        **several.summary(answers),
         "next_search_after": None if len(page) < request.size else after if len(places) > 1 else after[0],
         "hits": [_hit(number, answers[number], hit) for number, hit in page],
     }

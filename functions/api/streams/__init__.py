@@ -7,6 +7,7 @@ definitions   `_schema` and `_profile`
 observe       `/v1/observe/request`: events and spans of one request
 otlp          `_otlp/…`: spans and logs of OpenTelemetry
 search        `_search`, `_aggregate`, `_routing_keys`
+several       `/v1/search`: a search of several streams
 touch         `touch/*`
 inspection    documents for operators
 system        the server's own stream of metrics

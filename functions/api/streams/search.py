@@ -120,7 +120,7 @@ def _value(name: str, text: str) -> Any:
 
 def answer_of(answer: SearchAnswer) -> Response:
     """Returns the response to a search: 200 or, if the time was over, 408 with what was found until then."""
-    hits = [_hit(answer, hit) for hit in answer.hits]
+    hits = [hit_of(answer, hit) for hit in answer.hits]
     is_full = len(hits) == answer.request.size
     head = answer.cursor(answer.snapshot.end)
     coverage = {**answer.coverage.members(answer.cursor), **_work(answer)}
@@ -162,7 +162,8 @@ def _work(answer: SearchAnswer) -> dict[str, Any]:
     }
 
 
-def _hit(answer: SearchAnswer, hit: Hit) -> dict[str, Any]:
+def hit_of(answer: SearchAnswer, hit: Hit) -> dict[str, Any]:
+    """Returns the members that show a hit."""
     snippet = answer.snippet_of(hit)
     return {
         "offset": answer.cursor(hit.candidate.offset + 1),

@@ -61,6 +61,8 @@ def _term(item: Any, config: SearchConfig) -> SortTerm:
     if colon and direction not in ("asc", "desc"):
         raise InvalidRequest(f"sort direction must be asc or desc: field={name[:64]}")
     descending = direction != "asc"
+    if name == "_time":  # the primary timestamp, whatever it is called
+        return SortTerm("field", descending, config.primary_timestamp_field)
     kind = _RESERVED.get(name)
     if kind is not None:
         return SortTerm(kind, descending)

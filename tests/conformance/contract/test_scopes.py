@@ -55,6 +55,12 @@ ROUTES = {
     "details": route("read", "GET", "/_details"),
     "spans of an exporter": route("write", "POST", "/_otlp/v1/traces", {}),
     "logs of an exporter": route("write", "POST", "/_otlp/v1/logs", {}),
+    "search several streams": Route(
+        lambda stream: stream.api.get("/v1/search", streams=stream.name, q="a:1"), frozenset({"read"})
+    ),
+    "observe a request": Route(
+        lambda stream: stream.api.get("/v1/observe/request", events=stream.name, requestId="r"), frozenset({"read"})
+    ),
     "touch meta": route("read", "GET", "/touch/meta"),
     "touch wait": route("read", "POST", "/touch/wait", WAIT),
     "touch wait that declares": route("read write", "POST", "/touch/wait", {**WAIT, "declareTemplates": [TODOS]}),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.contract.client import Api, Stream, expect, refused
+from tests.conformance.contract.client import JSON, Api, Stream, expect, refused
 
 
 def field(kind: str, name: str, *capabilities: str, **more: str) -> dict[str, Any]:
@@ -59,3 +59,18 @@ def test_snippets_show_what_was_found(notes: Stream) -> None:
     assert "declined" in piece and len(piece) <= 22
     assert "snippet" not in found(notes, q="note:declined")[0]
     refused(notes.search({"q": "note:declined", "snippet": {"size": 5}}), 400)
+
+
+def test_several_streams_are_searched_at_once(api: Api) -> None:
+    family = f"family-{api.unused().name}"
+    for number in range(3):
+        stream = Stream(api, f"{family}/{number}")
+        expect(stream.put(), 201)
+        expect(stream.define(schema={"type": "object"}, search=SEARCH), 200)
+        expect(stream.append([{"id": "x", "at": 10 - number}, {"id": "y", "at": 0}]), 204)
+    asked = {"streams": f"{family}/*", "q": "id:x"}
+    answer = expect(api.request("POST", "/v1/search", JSON, asked), 200).json()
+    assert [hit["stream"] for hit in answer["hits"]] == [f"{family}/{number}" for number in range(3)]
+    assert answer["total"] == {"value": 3, "relation": "eq"}
+    refused(api.request("POST", "/v1/search", JSON, {**asked, "q": "unknown:1"}), 400)
+    refused(api.request("POST", "/v1/search", JSON, {**asked, "streams": f"{family}/none"}), 404)
