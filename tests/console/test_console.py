@@ -16,6 +16,7 @@ from functions.api.app import describe
 from functions.api.console.files import OWN
 from tests.console.world import KEY, READER, Watched, World, fill, serving
 from tests.node import install_packages
+from tests.support.emulated_cloud import dev_server
 
 HERE = Path(__file__).parent
 PLACES = (
@@ -221,3 +222,24 @@ def test_the_reference_sends_its_examples_with_the_key(console: Watched) -> None
     operation.get_by_role("button", name="Execute").click()
     expect(operation.locator(".live-responses-table .response-col_status").last).to_contain_text("201")
     assert console.world.ask("GET", "/v0/topics/jobs")["type"] == "queue"
+
+
+@pytest.mark.full  # two emulators
+@pytest.mark.parametrize("options", [(), ("--function-url", "--api-processes", "4")], ids=["a server", "Lambda"])
+def test_the_console_of_an_emulator_follows_a_stream(browser: Browser, options: tuple[str, ...]) -> None:
+    with dev_server(*options) as server:
+        watched = Watched(browser.new_page(), World(server.url))
+        page = watched.page
+        watched.go("/")
+        page.keyboard.press("c")
+        page.get_by_label("Name", exact=True).fill("live")
+        page.get_by_role("dialog").get_by_role("button", name="Create").click()
+        tail = page.get_by_role("region", name="Records")
+        expect(page.get_by_role("heading", name="live")).to_be_visible()
+        for n in range(3):
+            watched.world.ask("POST", "/v1/stream/live", {"n": n})
+            expect(tail.get_by_role("row").last).to_contain_text(f'{n}{{"n":{n}}}')
+        watched.go("/docs")
+        expect(page.locator(".opblock-tag a span").first).to_have_text("streams")
+        page.close()
+        assert watched.problems == []

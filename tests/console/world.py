@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.unit.api.asgi import Server
+
+PATIENCE_MS = 20_000  # other tests share the processor
+expect.set_options(timeout=PATIENCE_MS)
 
 KEY, READER = "key-of-everything", "key-of-a-reader"
 
@@ -185,7 +188,7 @@ class Watched:
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(PATIENCE_MS)
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
         self.page.on("console", lambda said: self._note(said.type, said.text))

@@ -42,7 +42,7 @@ export const call = async (method, path, body, { headers = {}, signal, accept = 
     const { code = "error", message, reason, path: where } = value?.error ?? {};
     if (answer.status === 401) wantsKey();
     const said = message ?? [where, reason].filter(Boolean).join(": ");
-    throw new Refused(answer.status, code, answer.status === 401 ? "this key is not valid here" : said || sent.slice(0, 200));
+    throw new Refused(answer.status, code, answer.status === 401 ? "this key is not valid here" : said || sent.slice(0, 200) || "refused");
   }
   return { status: answer.status, headers: answer.headers, value, sent };
 };
@@ -57,6 +57,13 @@ export const query = (values) =>
 
 // Waits, unless the view is left meanwhile.
 export const pause = (ms, signal) => new Promise((resolve, reject) => {
-  const timer = setTimeout(resolve, ms);
-  signal.addEventListener("abort", () => { clearTimeout(timer); reject(new DOMException("left", "AbortError")); });
+  const leave = () => {
+    clearTimeout(timer);
+    reject(new DOMException("left", "AbortError"));
+  };
+  const timer = setTimeout(() => {
+    signal.removeEventListener("abort", leave);
+    resolve();
+  }, ms);
+  signal.addEventListener("abort", leave);
 });

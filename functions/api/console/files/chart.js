@@ -1,8 +1,10 @@
-// A chart of stacked bars over time, with axes and units, as SVG. The table beside it says the same in numbers.
+// A chart over time with axes, as SVG: stacked bars, or lines for what can't be added up. A table beside it says the same in numbers.
 
 import { h, svg } from "./dom.js";
 
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [900, 280, 64, 12, 26, 34];
+
+const ANCHORS = ["start", "middle", "middle", "middle", "middle", "end"]; // of the times below
 
 // The least of 1, 2, 5, 10, 20, … that makes at most five steps.
 const step = (top) => {
@@ -12,9 +14,9 @@ const step = (top) => {
 const short = (value) => Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 }).format(value);
 
 // `bars`: [{ start, end, values: [number for each of `series`] }], by time; `unit` is what the numbers are.
-export const chart = ({ title, unit, series, bars, from, to }) => {
-  const sums = bars.map((bar) => bar.values.reduce((sum, value) => sum + value, 0));
-  const top = Math.max(...sums, 0) || 1;
+export const chart = ({ title, unit, series, bars, from, to, stacked = true }) => {
+  const highest = ({ values }) => (stacked ? values.reduce((sum, value) => sum + value, 0) : Math.max(...values));
+  const top = Math.max(...bars.map(highest), 0) || 1;
   const each = step(top);
   const ticks = Array.from({ length: Math.floor(top / each + 1e-9) + 1 }, (_, at) => at * each);
   const high = Math.max(top, ticks.at(-1));
@@ -23,26 +25,31 @@ export const chart = ({ title, unit, series, bars, from, to }) => {
   const times = Array.from({ length: 6 }, (_, at) => from + ((to - from) * at) / 5);
   const day = to - from > 2 * 86_400_000;
   const told = (at) => new Date(at).toISOString().slice(...(day ? [5, 10] : [11, 16]));
+  const summary = `${title}, ${bars.length} intervals, highest ${short(top)} ${unit}`;
   return h("figure", {},
     h("figcaption", {}, `${title}, ${unit}, UTC`),
-    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}, ${bars.length} intervals, highest ${short(top)} ${unit}` },
+    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": summary },
       ticks.map((tick) => [
         svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(tick), y2: y(tick) }),
         svg("text", { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, short(tick)),
       ]),
-      times.map((at, index) => svg("text", { x: x(at), y: HEIGHT - BOTTOM + 20, "text-anchor": index === 0 ? "start" : index === 5 ? "end" : "middle" }, told(at))),
-      svg("text", { x: LEFT - 8, y: 14, "text-anchor": "end" }, unit),
-      bars.map((bar) => {
-        const [start, end] = [Math.max(bar.start, from), Math.min(bar.end, to)];
-        let base = 0;
-        return bar.values.map((value, at) => {
-          const lower = base;
-          base += value;
-          return value > 0 && svg("rect", { class: `s${at % 7}`, x: x(start) + 0.5, width: Math.max(x(end) - x(start) - 1, 1), y: y(base), height: Math.max(y(lower) - y(base), 0) },
-            svg("title", {}, `${new Date(bar.start).toISOString()} ${series[at]}: ${value}`));
-        });
-      }),
+      times.map((at, index) => svg("text", { x: x(at), y: HEIGHT - BOTTOM + 20, "text-anchor": ANCHORS[index] }, told(at))),
+      stacked ? bars.map((bar) => stack(bar, from, to, series, x, y)) : series.map((_, at) => svg("polyline", {
+        class: `line s${at % 7}`, points: bars.map((bar) => `${x(Math.max(bar.start, from))},${y(bar.values[at])}`).join(" "),
+      })),
       series.length > 1 && legend(series)));
+};
+
+const stack = (bar, from, to, series, x, y) => {
+  const [start, end] = [Math.max(bar.start, from), Math.min(bar.end, to)];
+  let base = 0;
+  return bar.values.map((value, at) => {
+    const lower = base;
+    base += value;
+    const [width, height] = [Math.max(x(end) - x(start) - 1, 1), y(lower) - y(base)];
+    return value > 0 && svg("rect", { class: `s${at % 7}`, x: x(start) + 0.5, width, y: y(base), height },
+      svg("title", {}, `${new Date(bar.start).toISOString()} ${series[at]}: ${value}`));
+  });
 };
 
 const legend = (series) => {

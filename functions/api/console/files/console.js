@@ -67,12 +67,20 @@ const showHelp = () => ask("Keyboard", [
   h("dl", { class: "facts" }, HELP.map(([keys, what]) => h("div", {}, h("dt", {}, h("kbd", {}, keys)), h("dd", {}, what)))),
 ], "Close", () => {});
 
+const decoded = (text) => {
+  try {
+    return decodeURIComponent(text);
+  } catch { // a percent sign that somebody typed
+    return text;
+  }
+};
+
 let leave = new AbortController();
 const show = async () => {
   leave.abort();
   leave = new AbortController();
   const { signal } = leave;
-  const [name = "", ...parts] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [name = "", ...parts] = location.hash.replace(/^#\/?/, "").split("/").map(decoded);
   const place = PLACES[name] ?? PLACES.streams;
   for (const [each, anchor] of Object.entries(links))
     each === name || (!PLACES[name] && each === "streams") ? anchor.setAttribute("aria-current", "page") : anchor.removeAttribute("aria-current");
@@ -85,8 +93,9 @@ const show = async () => {
     if (error.name !== "AbortError") content.append(note(error.message, "bad"));
   }
 };
-window.addEventListener("hashchange", async () => {
-  await show();
+// The focus moves at once: when the view has loaded, something may be typed already.
+window.addEventListener("hashchange", () => {
+  show();
   if (!document.querySelector("dialog[open]")) main.focus({ preventScroll: true });
 });
 

@@ -22,14 +22,15 @@ export const choice = (options, attributes = {}) =>
   h("select", attributes, options.map((one) => h("option", { value: one.value ?? one }, one.label ?? one)));
 
 // Columns are texts; one that begins with # holds numbers.
+export const heading = (name) =>
+  name ? h("th", { scope: "col", class: name.startsWith("#") && "number" }, name.replace(/^#/, "")) : h("td");
 export const table = (caption, columns, rows) => {
   const numeric = columns.map((name) => name.startsWith("#"));
   const cells = (row) => row.map((cell, at) => h("td", { class: numeric[at] && "number" }, cell ?? "–"));
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     h("table", {},
       h("caption", { class: "unseen" }, caption),
-      h("thead", {}, h("tr", {}, columns.map((name, at) =>
-        name ? h("th", { scope: "col", class: numeric[at] && "number" }, name.replace(/^#/, "")) : h("td")))),
+      h("thead", {}, h("tr", {}, columns.map(heading))),
       h("tbody", {}, rows.map((row) => h("tr", {}, cells(row))))));
 };
 

@@ -30,10 +30,13 @@ const list = (place, registry, again) => {
   });
   const draw = () => {
     const nodes = registry.nodes.filter((node) => node.name.startsWith(find.value.trim()));
-    rows.replaceChildren(nodes.length ? table("Feature tables and events", ["name", "kind", "of", "key", "#features", "state"], nodes.map((node) => [
-      link(href(node.name), node.name), kindOf(node), (node.upstreams ?? []).join(", ") || "–", (node.table_primary_key ?? []).join(", ") || "–",
+    const row = (node) => [
+      link(href(node.name), node.name), kindOf(node), node.upstreams?.join(", "), node.table_primary_key?.join(", "),
       `${featuresOf(node).length || "–"}`, registry.tables[node.name]?.building ? "back-fill under way" : "",
-    ])) : nothing(find.value ? "Nothing begins so." : "Nothing is registered in this namespace."));
+    ];
+    const columns = ["name", "kind", "of", "key", "#features", "state"];
+    const none = find.value ? "Nothing begins so." : "Nothing is registered in this namespace.";
+    rows.replaceChildren(nodes.length ? table("Feature tables and events", columns, nodes.map(row)) : nothing(none));
   };
   find.addEventListener("input", draw);
   place.append(
@@ -53,7 +56,8 @@ const EXAMPLE = JSON.stringify([
 const register = (again) => {
   const nodes = h("textarea", { name: "nodes", rows: 16, spellcheck: "false", required: true });
   nodes.value = EXAMPLE;
-  ask("Register events and tables", [field("Nodes", nodes, "docs/features.md says what a node may have. A client writes this for you.")], "Register", async ({ nodes: written }) => {
+  const hint = "docs/features.md says what a node may have. A client writes this for you.";
+  ask("Register events and tables", [field("Nodes", nodes, hint)], "Register", async ({ nodes: written }) => {
     await call("POST", `${root()}/register`, `{"nodes":${written}}`);
     again();
   });
@@ -76,8 +80,10 @@ const one = (place, registry, name, tab, signal) => {
     tabs(href(name), names, shown), view);
   if (shown === "lookup") lookup(view, node);
   else if (shown === "events") events(view, node, signal);
-  else view.append(...(featuresOf(node).length ? [table("Features", ["feature", "operator", "parameters"], featuresOf(node).map(([each, { op, params, where }]) =>
-    [each, op, text({ ...params, ...(where && { where }) })]))] : []), json(node));
+  else {
+    const rows = featuresOf(node).map(([each, { op, params, where }]) => [each, op, text({ ...params, ...(where && { where }) })]);
+    view.append(rows.length ? table("Features", ["feature", "operator", "parameters"], rows) : "", json(node));
+  }
 };
 
 const lookup = (place, node) => {
@@ -104,7 +110,9 @@ const lookup = (place, node) => {
 
 const events = (place, node, signal) => {
   const wrong = h("div");
-  const data = h("textarea", { rows: 2, required: true, spellcheck: "false", placeholder: text(Object.fromEntries(Object.entries(node.schema?.fields ?? {}).map(([name, type]) => [name, type === "str" ? "…" : type === "bool" ? true : 1]))) });
+  const types = Object.entries(node.schema?.fields ?? {});
+  const sample = Object.fromEntries(types.map(([name, type]) => [name, { str: "…", bool: true }[type] ?? 1]));
+  const data = h("textarea", { rows: 2, required: true, spellcheck: "false", placeholder: text(sample) });
   const said = h("span", { class: "quiet", role: "status" });
   const form = h("form", { class: "row append" }, field("Push: the JSON of one event", data), h("button", { class: "main" }, "Push"), said);
   form.addEventListener("submit", (event) => {
@@ -121,7 +129,10 @@ const events = (place, node, signal) => {
     return;
   }
   const KINDS = { str: "keyword", i64: "integer", f64: "float", bool: "bool" };
-  const fields = Object.fromEntries(Object.entries(node.schema.fields).map(([name, type]) => [name, { kind: KINDS[type] ?? "keyword", exact: true, prefix: type === "str", column: type !== "str", sortable: true }]));
+  const fields = Object.fromEntries(types.map(([name, type]) => {
+    const isText = type === "str";
+    return [name, { kind: KINDS[type] ?? "keyword", exact: true, prefix: isText, column: !isText, sortable: true }];
+  }));
   const clock = "ts" in fields ? "arrived_at" : "ts";
   search({
     place, configuration: { primaryTimestampField: clock, fields: { ...fields, [clock]: { kind: "date", column: true, sortable: true } } },

@@ -17,7 +17,8 @@ export const show = async ({ place, signal }) => {
         throw error;
       });
       const good = answer.status === 200;
-      return [name, h("code", {}, path), h("span", { class: good ? "good" : "bad" }, good ? "answers" : `${answer.status}`), `${Math.round(performance.now() - began)}`];
+      const said = h("span", { class: good ? "good" : "bad" }, good ? "answers" : `${answer.status}`);
+      return [name, h("code", {}, path), said, `${Math.round(performance.now() - began)}`];
     }));
     state.replaceChildren(table("Checks", ["what", "route", "state", "#ms"], rows), await process(signal));
     await pause(REFRESH_MS, signal);
@@ -30,6 +31,7 @@ const process = async (signal) => {
   const { runtime } = value;
   return h("div", {}, h("h2", {}, "Memory and load"), facts([
     ["resident memory", bytes(runtime.memory.last_rss_bytes)], ["at most so far", bytes(runtime.memory.max_rss_bytes)],
-    ["writes under way", `${runtime.ingest_queue.requests}`], ["reads under way", `${runtime.concurrency.read.active + runtime.concurrency.read.queued}`],
+    ["writes under way", `${runtime.ingest_queue.requests}`],
+    ["reads under way", `${runtime.concurrency.read.active + runtime.concurrency.read.queued}`],
   ]), h("details", {}, h("summary", {}, "Everything"), json(value)));
 };

@@ -6,9 +6,13 @@ export const indexes = (place, { stream, storage, index_status: status }) => {
   const published = stream.segment_count;
   const covered = (one) => {
     const has = one.covered_segment_count ?? one.indexed_segment_count ?? 0;
-    return h("span", {}, h("progress", { class: "bar", max: published || 1, value: published ? has : 1, "aria-label": `${has} of ${published} segments` }), ` ${has} of ${published}`);
+    const told = `${has} of ${published}`;
+    const bar = { class: "bar", max: published || 1, value: published ? has : 1, "aria-label": `${told} segments` };
+    return h("span", {}, h("progress", bar), ` ${told}`);
   };
-  const row = (name, one) => [name, covered(one), `${one.lag_segments ?? 0}`, one.lag_ms == null ? "–" : span(one.lag_ms), bytes(one.bytes_at_rest ?? 0), time(one.updated_at)];
+  const row = (name, one) => [
+    name, covered(one), `${one.lag_segments ?? 0}`, one.lag_ms == null ? null : span(one.lag_ms), bytes(one.bytes_at_rest ?? 0), time(one.updated_at),
+  ];
   const rows = [
     ...(status.routing_key_index.configured ? [row("routing keys", status.routing_key_index)] : []),
     ...status.search_families.map((one) => row(`${one.family}: ${(one.fields ?? []).join(", ")}`, one)),
@@ -16,14 +20,20 @@ export const indexes = (place, { stream, storage, index_status: status }) => {
   place.append(
     h("h2", {}, "Sealing"),
     facts([
-      ["records", count(stream.next_offset)], ["in segments", count(BigInt(stream.sealed_through) + 1n)], ["not sealed yet", count(stream.pending_rows)],
+      ["records", count(stream.next_offset)], ["in segments", count(BigInt(stream.sealed_through) + 1n)],
+      ["not sealed yet", count(stream.pending_rows)],
       ["segments", `${published}`], ["newest manifest", `${status.manifest.generation}`], ["written", time(status.manifest.last_uploaded_at)],
       ["incarnation", `${stream.epoch}`],
     ]),
     h("h2", {}, "Indexes"),
-    rows.length ? table("Indexes", ["what", "segments covered", "#behind", "#lag", "#size", "built"], rows) : nothing("Nothing is indexed: the schema asks for no index."),
+    rows.length
+      ? table("Indexes", ["what", "segments covered", "#behind", "#lag", "#size", "built"], rows)
+      : nothing("Nothing is indexed: the schema asks for no index."),
     h("h2", {}, "Storage"),
-    facts([["segments", bytes(storage.object_storage.segments_bytes)], ["indexes", bytes(storage.object_storage.indexes_bytes)],
-      ["manifests and definitions", bytes(storage.object_storage.manifest_and_meta_bytes)], ["write-ahead log", bytes(storage.local_storage.wal_retained_bytes)]]),
+    facts([
+      ["segments", bytes(storage.object_storage.segments_bytes)], ["indexes", bytes(storage.object_storage.indexes_bytes)],
+      ["manifests and definitions", bytes(storage.object_storage.manifest_and_meta_bytes)],
+      ["write-ahead log", bytes(storage.local_storage.wal_retained_bytes)],
+    ]),
     h("details", {}, h("summary", {}, "Everything about indexes"), json(status)));
 };

@@ -5,6 +5,7 @@ import { chart } from "./chart.js";
 
 const RANGES = { "last hour": 3_600_000, "last 24 hours": 86_400_000, "last 7 days": 7 * 86_400_000, "last 30 days": 30 * 86_400_000 };
 const LENGTHS = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+const PARTS = ["avg", "p50", "p95", "p99", "sum", "min", "max", "count"];
 const MOST_SERIES = 7;
 const MOST_BARS = 800;
 
@@ -30,7 +31,7 @@ export const rollups = ({ place, configuration, ask }) => {
     const { dimensions = [], intervals, measures } = known[rollup.value];
     options(interval, intervals.map((one) => [one, one]));
     options(measure, Object.entries(measures).flatMap(([name, { kind }]) =>
-      kind === "count" ? [[`${name}.count`, name]] : ["avg", "p50", "p95", "p99", "sum", "min", "max", "count"].map((part) => [`${name}.${part}`, `${name}, ${part}`])));
+      kind === "count" ? [[`${name}.count`, name]] : PARTS.map((part) => [`${name}.${part}`, `${name}, ${part}`])));
     options(group, [["", "nothing"], ...dimensions.map((one) => [one, one])]);
   };
   const asked = turns();
@@ -57,9 +58,13 @@ export const rollups = ({ place, configuration, ask }) => {
     }));
     const left = Object.keys(totals).length - series.length;
     drawn.replaceChildren(...(bars.length ? [
-      chart({ title: `Rollup ${rollup.value} by ${interval.value}`, unit: part === "count" ? name : `${part} of ${name}`, series, bars, from: to - size, to }),
+      chart({
+        title: `Rollup ${rollup.value} by ${interval.value}`, unit: part === "count" ? name : `${part} of ${name}`,
+        series, bars, from: to - size, to, stacked: part === "count" || part === "sum",
+      }),
       left > 0 ? h("p", { class: "quiet" }, `${left} smaller groups are left out.`) : "",
-      table("By interval", ["interval", ...series.map((one) => `#${one}`)], bars.map((bar) => [time(bar.start), ...bar.values.map((each) => `${+each.toFixed(3)}`)])),
+      table("By interval", ["interval", ...series.map((one) => `#${one}`)],
+        bars.map((bar) => [time(bar.start), ...bar.values.map((each) => `${+each.toFixed(3)}`)])),
     ] : [nothing("Nothing in this time.")]));
   });
   rollup.addEventListener("change", () => { chosen(); run(); });

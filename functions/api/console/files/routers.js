@@ -1,6 +1,6 @@
 // Routers: which topic is copied into which, as a graph and as a list.
 
-import { ask, button, choice, count, facts, field, h, link, note, nothing, svg, table, time } from "./dom.js";
+import { ask, button, count, field, h, link, note, nothing, svg, table, time } from "./dom.js";
 import { call, get, query } from "./api.js";
 
 const MOST = 200;
@@ -17,7 +17,8 @@ export const show = async ({ place, signal, again }) => {
     routers.push(...page.routers);
     cursor = page.next_cursor;
   } while (cursor && routers.length < MOST);
-  place.append(h("div", { class: "row" }, h("h1", {}, "Routers"), h("span", { class: "quiet" }, `${routers.length}${cursor ? " or more" : ""}`), h("span", { class: "grow" }),
+  const many = `${routers.length}${cursor ? " or more" : ""}`;
+  place.append(h("div", { class: "row" }, h("h1", {}, "Routers"), h("span", { class: "quiet" }, many), h("span", { class: "grow" }),
     button("Create a router", () => create(again), { class: "main", "data-create": true, title: "Create a router (c)" })));
   if (!routers.length) {
     place.append(nothing("There are no routers. A router copies what is appended to one topic into another."));
@@ -25,11 +26,15 @@ export const show = async ({ place, signal, again }) => {
   }
   const looked = await Promise.all(routers.slice(0, MOST_LOOKS).map(({ router }) => get(path(router), { signal })));
   const state = Object.fromEntries(looked.map((one) => [one.router, one]));
-  place.append(graph(routers, state), table("Routers", ["router", "from", "into", "filter", "#copied", "#behind", "waits since", ""], routers.map((one) => [
-    one.router, topic(one.source), topic(one.dest), state[one.router]?.filter ? JSON.stringify(state[one.router].filter) : "all",
-    count(one.forwarded_total), state[one.router] ? count(state[one.router].lag) : null, time(state[one.router]?.blocked_since),
-    button("Delete", () => remove(one.router, again), { "aria-label": `Delete ${one.router}` }),
-  ])));
+  const row = ({ router, source, dest, forwarded_total: copied }) => {
+    const { filter, lag, blocked_since: blocked } = state[router] ?? {};
+    return [
+      router, topic(source), topic(dest), filter ? JSON.stringify(filter) : "all", count(copied), lag === undefined ? null : count(lag),
+      time(blocked), button("Delete", () => remove(router, again), { "aria-label": `Delete ${router}` }),
+    ];
+  };
+  const columns = ["router", "from", "into", "filter", "#copied", "#behind", "waits since", ""];
+  place.append(graph(routers, state), table("Routers", columns, routers.map(row)));
 };
 
 const topic = (name) => link(`#/topics/${encodeURIComponent(name)}`, name);
@@ -50,7 +55,7 @@ const remove = (name, again) => ask(`Delete ${name}?`, [note("What it has copied
 });
 
 // Each topic's column is the longest way to it from a topic that nothing feeds; cycles are cut where they are met.
-const columns = (routers) => {
+const ranks = (routers) => {
   const into = {};
   for (const { source, dest } of routers) {
     into[source] ??= [];
@@ -70,9 +75,13 @@ const columns = (routers) => {
   return all.map((names) => names ?? []);
 };
 
+const curve = (x1, y1, x2, y2) => `M${x1} ${y1} C${x1 + GAP_X / 2} ${y1} ${x2 - GAP_X / 2} ${y2} ${x2 - 3} ${y2}`;
+const arrow = { id: "arrow", viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse" };
+const shortened = (name) => (name.length > 22 ? [`${name.slice(0, 21)}…`, svg("title", {}, name)] : name);
+
 const graph = (routers, state) => {
   const places = {};
-  const laid = columns(routers);
+  const laid = ranks(routers);
   laid.forEach((names, column) => names.forEach((name, row) => {
     places[name] = { x: 10 + column * (WIDE + GAP_X), y: 10 + row * (HIGH + GAP_Y) };
   }));
@@ -83,14 +92,15 @@ const graph = (routers, state) => {
     const [x1, y1, x2, y2] = [a.x + WIDE, a.y + HIGH / 2, b.x, b.y + HIGH / 2];
     const lag = state[router]?.lag;
     return [
-      svg("path", { class: "edge", "marker-end": "url(#arrow)", d: `M${x1} ${y1} C${x1 + GAP_X / 2} ${y1} ${x2 - GAP_X / 2} ${y2} ${x2 - 3} ${y2}` }, svg("title", {}, router)),
+      svg("path", { class: "edge", "marker-end": "url(#arrow)", d: curve(x1, y1, x2, y2) }, svg("title", {}, router)),
       lag > 0 && svg("text", { x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 4, "text-anchor": "middle" }, `${lag} behind`),
     ];
   };
   const node = ([name, { x, y }]) => svg("a", { class: "node", href: `#/topics/${encodeURIComponent(name)}` },
     svg("rect", { x, y, width: WIDE, height: HIGH, rx: 6 }),
-    svg("text", { x: x + WIDE / 2, y: y + HIGH / 2 + 4, "text-anchor": "middle" }, name.length > 22 ? [`${name.slice(0, 21)}…`, svg("title", {}, name)] : name));
-  return h("figure", {}, svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Graph of routers" },
-    svg("defs", {}, svg("marker", { id: "arrow", viewBox: "0 0 10 10", refX: 9, refY: 5, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse" }, svg("path", { class: "arrow", d: "M0 0 L10 5 L0 10 z" }))),
+    svg("text", { x: x + WIDE / 2, y: y + HIGH / 2 + 4, "text-anchor": "middle" }, shortened(name)));
+  const box = { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Graph of routers" };
+  return h("figure", {}, svg("svg", box,
+    svg("defs", {}, svg("marker", arrow, svg("path", { class: "arrow", d: "M0 0 L10 5 L0 10 z" }))),
     routers.map(edge), Object.entries(places).map(node)));
 };

@@ -63,17 +63,18 @@ export const search = ({ place, configuration, ask, columns, cells, fields, sour
     if (!isNewest()) return;
     hits = after ? [...hits, ...value.hits] : value.hits;
     const { total, coverage, took_ms: took, timed_out: late } = value;
-    const names = Object.keys(known);
+    const names = fields ? Object.keys(known) : [];
     status.textContent = `${total.relation === "gte" ? "at least " : ""}${total.value} found in ${Math.round(took)} ms` +
       (late ? ", time was over" : "") + (coverage.complete ? "" : ", not everything was looked at");
     found.replaceChildren(hits.length
-      ? table("Hits", [...columns, ...(fields ? names : []), "record"], hits.map((hit) =>
-        [...cells(hit), ...(fields ? names.map((name) => shown(known[name].kind, fields(hit)?.[name])) : []), record(source(hit))]))
+      ? table("Hits", [...columns, ...names, "record"], hits.map((hit) =>
+        [...cells(hit), ...names.map((name) => shown(known[name].kind, fields(hit)?.[name])), record(source(hit))]))
       : nothing("Nothing matches."),
     h("details", {}, h("summary", {}, "What was looked at"), h("pre", { class: "json", tabindex: 0 }, JSON.stringify(coverage, null, 2))));
     more.replaceChildren(...(value.next_search_after ? [button("More", () => run(value.next_search_after))] : []));
   });
-  const form = h("form", { class: "row" }, h("div", { class: "query" }, field("Query", query)), field("Order", order), h("button", { class: "main" }, "Search"));
+  const form = h("form", { class: "row" },
+    h("div", { class: "query" }, field("Query", query)), field("Order", order), h("button", { class: "main" }, "Search"));
   form.addEventListener("submit", (event) => { event.preventDefault(); run(); });
   order.addEventListener("change", () => run());
   place.append(form, hints, status, wrong, found, more, note("Fields, comparisons, phrases: docs/search.md."));

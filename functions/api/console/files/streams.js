@@ -1,7 +1,7 @@
 // Streams: the list, and of each one records, search, rollups, schema and profile, status.
 
 import { stream } from "./durable-streams.js";
-import { ask, button, bytes, choice, count, facts, field, h, json, link, note, record, time, trying } from "./dom.js";
+import { ask, button, bytes, count, facts, field, h, json, link, note, record, time, trying } from "./dom.js";
 import { Refused, bearer, call, exact, get, query, streamPath, wantsKey } from "./api.js";
 import { listing, tabs } from "./listing.js";
 import { tail } from "./tail.js";
@@ -48,7 +48,8 @@ const one = async (place, name, tab, signal, again) => {
   const details = await get(`${path}/_details`, { signal });
   const { stream: about } = details;
   const isJson = about.content_type === "application/json";
-  const names = [["records", "Records"], ...(isJson ? [["search", "Search"], ["rollups", "Rollups"], ["schema", "Schema and profile"]] : []), ["status", "Status"]];
+  const ofJson = [["search", "Search"], ["rollups", "Rollups"], ["schema", "Schema and profile"]];
+  const names = [["records", "Records"], ...(isJson ? ofJson : []), ["status", "Status"]];
   place.append(
     h("p", { class: "where" }, link("#/streams", "Streams")),
     h("div", { class: "row" }, h("h1", {}, name), h("span", { class: "grow" }), button("Delete", () => remove(path, name))),
@@ -61,8 +62,12 @@ const one = async (place, name, tab, signal, again) => {
   const view = h("div");
   place.append(view);
   const configuration = details.schema.search;
-  if (tab === "search") search({ place: view, configuration, signal, ask: (body) => call("POST", `${path}/_search`, body, { signal, accept: [408] }), columns: ["#offset"], cells: (hit) => [position(hit.offset) - 1n + ""], fields: (hit) => hit.fields, source: (hit) => hit.source });
-  else if (tab === "rollups") rollups({ place: view, configuration, signal, ask: (body) => call("POST", `${path}/_aggregate`, body, { signal }) });
+  if (tab === "search") {
+    search({
+      place: view, configuration, ask: (body) => call("POST", `${path}/_search`, body, { signal, accept: [408] }),
+      columns: ["#offset"], cells: (hit) => [`${position(hit.offset) - 1n}`], fields: (hit) => hit.fields, source: (hit) => hit.source,
+    });
+  } else if (tab === "rollups") rollups({ place: view, configuration, ask: (body) => call("POST", `${path}/_aggregate`, body, { signal }) });
   else if (tab === "schema") definitions(view, path, details, again);
   else if (tab === "status") indexes(view, details);
   else records(view, path, isJson, about, signal);
@@ -144,6 +149,7 @@ const definitions = (place, path, { schema, profile }, again) => {
   const { schemas, lenses, boundaries, currentVersion, search: configuration } = schema;
   place.append(
     part("Schema", "_schema", { schema: schemas[currentVersion] ?? {}, ...(configuration && { search: configuration }) },
-      `Version ${currentVersion}, ${Object.keys(lenses).length} lenses, ${boundaries.length} boundaries. A first schema needs no lens; docs/json-streams.md says what a change needs.`),
+      `Version ${currentVersion}, ${Object.keys(lenses).length} lenses, ${boundaries.length} boundaries. ` +
+      "A first schema needs no lens; docs/json-streams.md says what a change needs."),
     part("Profile", "_profile", profile, "What the records mean: generic, evlog, metrics or state-protocol."));
 };

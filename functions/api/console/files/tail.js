@@ -1,6 +1,6 @@
 // Records as they come, the newest at the bottom. Old ones are left out of the page, which keeps some hundreds.
 
-import { button, h, nothing } from "./dom.js";
+import { button, h, heading, nothing } from "./dom.js";
 
 const KEPT = 400;
 
@@ -12,7 +12,7 @@ export const tail = ({ title, columns, signal, follow }) => {
   const none = nothing("No records yet. What is appended shows up here.");
   const scroll = h("div", { class: "scroll tail", tabindex: 0, role: "region", "aria-label": title },
     h("table", {}, h("caption", { class: "unseen" }, title),
-      h("thead", {}, h("tr", {}, columns.map((name) => h("th", { scope: "col", class: name.startsWith("#") && "number" }, name.replace(/^#/, ""))))), body));
+      h("thead", {}, h("tr", {}, columns.map(heading))), body));
   let seen = 0;
   const add = (rows) => {
     if (!rows.length) return;

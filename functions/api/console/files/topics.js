@@ -12,6 +12,8 @@ const FIRST = 100; // records that are shown at once
 const REFRESH_MS = 2000;
 const [FROM, DELIVERIES, JOB] = ["$dead_letter_from", "$dead_letter_deliveries", "$dead_letter_src_seq"];
 
+const VIEWS = [["records", "Records"], ["search", "Search"], ["rollups", "Rollups"], ["configuration", "Configuration"]];
+
 const href = (name, tab = "records") => `#/topics/${encodeURIComponent(name)}/${tab}`;
 
 export const show = ({ place, parts: [name, tab], signal }) => (name ? one(place, name, tab, signal) : list(place));
@@ -24,8 +26,10 @@ const list = async (place) => {
     page: async (prefix, cursor) => {
       const page = await get(`/v0/topics?${query({ prefix, cursor, page_size: 100 })}`);
       return {
-        rows: page.topics.filter((each) => !type.value || each.type === type.value).map((each) =>
-          [link(href(each.topic, each.type === "queue" ? "jobs" : "records"), each.topic), each.type, count(each.count), bytes(each.bytes), `${each.head_seq}`]),
+        rows: page.topics.filter((each) => !type.value || each.type === type.value).map((each) => [
+          link(href(each.topic, each.type === "queue" ? "jobs" : "records"), each.topic), each.type,
+          count(each.count), bytes(each.bytes), `${each.head_seq}`,
+        ]),
         after: page.next_cursor,
       };
     },
@@ -35,7 +39,9 @@ const list = async (place) => {
 
 const create = () => ask("Create a topic", [
   field("Name", h("input", { name: "name", required: true, autofocus: true, autocomplete: "off", pattern: "[A-Za-z0-9][A-Za-z0-9._:\\-]*" })),
-  field("Type", choice([{ value: "log", label: "topic: readers see each record" }, { value: "queue", label: "queue: workers lease jobs" }], { name: "type" })),
+  field("Type", choice([
+    { value: "log", label: "topic: readers see each record" }, { value: "queue", label: "queue: workers lease jobs" },
+  ], { name: "type" })),
   field("Records live for, in seconds", h("input", { name: "ttl", type: "number", min: 0 }), "Empty: for good."),
   field("Of a queue: lease, in seconds", h("input", { name: "lease", type: "number", min: 1, value: 30 })),
   field("Of a queue: deliveries before a job is given up", h("input", { name: "deliveries", type: "number", min: 0, value: 5 })),
@@ -57,18 +63,24 @@ const one = async (place, name, tab, signal) => {
     h("div", { class: "row" }, h("h1", {}, name), h("span", { class: "grow" }), button("Delete", () => remove(path, name))),
     facts([["type", state.type], ["records", count(state.count)], ["size", bytes(state.bytes)], ["seqs", `${state.earliest_seq} to ${state.head_seq}`],
       ["last write", time(state.last_write_ts)], ["kept for", state.config.ttl_ms ? span(state.config.ttl_ms) : null]]),
-    tabs(`#/topics/${encodeURIComponent(name)}`, [...(isQueue ? [["jobs", "Jobs"]] : []), ["records", "Records"], ["search", "Search"], ["rollups", "Rollups"], ["configuration", "Configuration"]], shown),
+    tabs(`#/topics/${encodeURIComponent(name)}`, isQueue ? [["jobs", "Jobs"], ...VIEWS] : VIEWS, shown),
     view);
+  const asking = (route) => (body) => call("POST", `${path}/${route}`, body, { signal });
   if (shown === "jobs" && isQueue) jobs(view, path, name, state, signal);
   else if (shown === "search" || shown === "rollups") {
     const { search: configuration } = await get(`${path}/search`, { signal });
-    if (shown === "search") search({ place: view, configuration, ask: (body) => call("POST", `${path}/search`, body, { signal }), columns: ["#seq", "time", "tag", "node"], cells: (hit) => [`${hit.$seq}`, time(hit.$ts), hit.$tag, hit.$node], source: (hit) => hit.data });
-    else rollups({ place: view, configuration, ask: (body) => call("POST", `${path}/aggregate`, body, { signal }) });
+    if (shown === "search") {
+      search({
+        place: view, configuration, ask: asking("search"), columns: ["#seq", "time", "tag", "node"],
+        cells: (hit) => [`${hit.$seq}`, time(hit.$ts), hit.$tag, hit.$node], source: (hit) => hit.data,
+      });
+    } else rollups({ place: view, configuration, ask: asking("aggregate") });
   } else if (shown === "configuration") view.append(json(state.config));
   else records(view, path, state, signal);
 };
 
-const remove = (path, name) => ask(`Delete ${name}?`, [note("Its records, and the routers from it and into it, are gone for good.")], "Delete", async () => {
+const GONE = "Its records, and the routers from it and into it, are gone for good.";
+const remove = (path, name) => ask(`Delete ${name}?`, [note(GONE)], "Delete", async () => {
   await call("DELETE", path);
   location.hash = "#/topics";
 });
@@ -77,7 +89,8 @@ const records = (place, path, state, signal) => {
   const wrong = h("div");
   const data = h("textarea", { rows: 2, required: true, spellcheck: "false", placeholder: '{"n": 1}' });
   const tag = h("input", { autocomplete: "off" });
-  const form = h("form", { class: "row append" }, field("Append: the JSON of one record", data), field("Tag", tag), h("button", { class: "main" }, "Append"));
+  const form = h("form", { class: "row append" },
+    field("Append: the JSON of one record", data), field("Tag", tag), h("button", { class: "main" }, "Append"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     trying(wrong, async () => {
@@ -166,10 +179,13 @@ const jobOf = ({ $seq, $ts, $tag, $node, data, meta }) => {
 const showTimings = async (place, path, signal) => {
   const to = Date.now();
   const from = to - 86_400_000;
-  const { buckets } = await post(`${path}/timings`, { from: new Date(from).toISOString(), to: new Date(to).toISOString(), interval: "1h" }, { signal });
+  const window = { from: new Date(from).toISOString(), to: new Date(to).toISOString(), interval: "1h" };
+  const { buckets } = await post(`${path}/timings`, window, { signal });
   place.replaceChildren(h("h2", {}, "Last 24 hours"), buckets.length ? h("div", {},
     chart({ title: "Jobs by what became of them", unit: "jobs", series: ["acked", "nacked", "expired", "dead"], from, to,
-      bars: buckets.map((one) => ({ start: Date.parse(one.start), end: Date.parse(one.end), values: [one.acked, one.nacked, one.expired, one.dead] })) }),
+      bars: buckets.map((one) => ({
+        start: Date.parse(one.start), end: Date.parse(one.end), values: [one.acked, one.nacked, one.expired, one.dead],
+      })) }),
     table("By hour", ["hour", "#claimed", "#acked", "#again", "#given back", "#expired", "#given up", "#wait p95", "#run p95"], buckets.map((one) => [
       time(one.start), ...[one.claimed, one.acked, one.redelivered, one.nacked, one.expired, one.dead].map(count),
       one.wait_ms.p95 == null ? "–" : span(Number(one.wait_ms.p95)), one.run_ms.p95 == null ? "–" : span(Number(one.run_ms.p95))])))
