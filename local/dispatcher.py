@@ -32,7 +32,7 @@ from local.environment import client
 from local.lambda_api import LambdaApi
 from local.lambda_runtime import FunctionRuntime, Invoker, Sandbox
 from local.lifeline import exit_with_parent
-from local.pumps import EventPump, QueuePump, SchedulePump, events_at
+from local.pumps import EventPump, QueuePump, Runs, SchedulePump, events_at
 from local.stream_pump import Checkpoint, StreamPump
 
 log = logging.getLogger("headrace.dispatcher")
@@ -45,12 +45,14 @@ class Sources(NamedTuple):
         sqs, streams: clients with the calls of boto3's.
         checkpoint: returns the position of the reader that serves the stream trigger of a number.
         pumps: what else has a thread.
+        runs: remembers when each rule with a schedule ran last; None: nobody does, and each begins a period at the start.
     """
 
     sqs: Any
     streams: Any
     checkpoint: Callable[[int], Checkpoint]
     pumps: Sequence[Any] = ()
+    runs: Runs | None = None
 
 
 def emulated(deployment: Deployment, state_dir: Path | None) -> Sources:
@@ -72,7 +74,6 @@ class Dispatcher:
         schedule_period_seconds: replaces the period of every schedule.
         instance: creates an instance that runs a function, given a name for it; by default in this process.
         state_dir: a folder for the positions in streams; without it they are kept in memory.
-        audits: whether schedules run at the start, too: those of a day would never come on a machine that is switched off.
     """
 
     def __init__(
@@ -84,7 +85,6 @@ class Dispatcher:
         instance: Callable[[Function, str], Invoker] = lambda function, _: FunctionRuntime(function),
         state_dir: Path | None = None,
         sources: Sources | None = None,
-        audits: bool = False,
     ) -> None:
         sources = sources or emulated(deployment, state_dir)
         runtimes = {name: instance(function, name) for name, function in deployment.functions.items()}
@@ -111,7 +111,7 @@ class Dispatcher:
                     t,
                     runtimes[t.function],
                     schedule_period_seconds,
-                    at_start=audits and not _administers(deployment.functions[t.function]),
+                    runs=None if _administers(deployment.functions[t.function]) else sources.runs,
                 )
                 for t in deployment.schedules
             ),
@@ -205,7 +205,6 @@ def main(arguments: list[str] | None = None) -> None:
         instance=instance,
         state_dir=state_dir,
         sources=_sources(deployment),
-        audits=machine_of() is not None,
     )
     dispatcher.start()
     print("ready", flush=True)

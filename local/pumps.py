@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import Any
+from typing import Any, Protocol
 from urllib.request import urlopen
 from uuid import uuid4
 
@@ -150,9 +150,20 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+class Runs(Protocol):
+    """The port that remembers when each rule ran last."""
+
+    def load(self, rule: str) -> datetime | None:
+        """Returns when a rule ran last; None if it never did."""
+
+    def save(self, rule: str, at: datetime) -> None:
+        """Notes that a rule has run."""
+
+
 class SchedulePump:
     """One scheduled rule and one function. A failed invocation is not repeated before the next time; `period_seconds`
-    replaces the rule's period. With `at_start` the rule runs at once, too.
+    replaces the rule's period. With `runs` a rule goes on where it was when the machine was switched off: one that is
+    overdue runs at once.
     """
 
     def __init__(
@@ -161,12 +172,11 @@ class SchedulePump:
         runtime: Invoker,
         period_seconds: float | None = None,
         clock: Callable[[], datetime] = _utc_now,
-        *,
-        at_start: bool = False,
+        runs: Runs | None = None,
     ) -> None:
         self._trigger = trigger
         self._runtime = runtime
-        self._at_start = at_start
+        self._runs = runs
         self._period_seconds = period_seconds
         self._clock = clock
 
@@ -176,7 +186,7 @@ class SchedulePump:
 
     def run(self, stop: Event) -> None:
         """Waits for each next time and invokes the function, until `stop` is set."""
-        due = self._clock() if self._at_start else self._next(self._clock())
+        due = self._first()
         while not stop.is_set():
             left = (due - self._clock()).total_seconds()
             if left > 0:
@@ -187,7 +197,17 @@ class SchedulePump:
                 self._runtime.invoke(
                     scheduled_event(self._trigger, at=due, event_id=str(uuid4()), account=ACCOUNT, region=REGION)
                 )
+            if self._runs is not None:
+                self._runs.save(self._trigger.rule, self._clock())
             due = self._next(self._clock())
+
+    def _first(self) -> datetime:
+        """Returns when the rule is due at the start; with `runs`, at once if it has never run."""
+        now = self._clock()
+        if self._runs is None:
+            return self._next(now)
+        last = self._runs.load(self._trigger.rule)
+        return now if last is None else self._next(last)
 
     def _next(self, after: datetime) -> datetime:
         if self._period_seconds:

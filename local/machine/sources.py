@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -12,13 +13,16 @@ from typing import Any
 from local.machine import open_machine
 from local.machine.bell import VARIABLE, Bell
 from local.machine.changes import Streams, TableCheckpoint, forget_readers
+from local.machine.database import Database
 from local.machine.queues import Queues
 from local.machine.tables import SqliteStore
 
 _EXPIRE_SECONDS = 3600.0
 
 
-def of_machine(readers: Sequence[str]) -> tuple[Queues, Streams, Callable[[int], TableCheckpoint], list[Any]]:
+def of_machine(
+    readers: Sequence[str],
+) -> tuple[Queues, Streams, Callable[[int], TableCheckpoint], list[Any], TableRuns]:
     """Returns the fields of `local.dispatcher.Sources` for the machine that this process's environment names, which also
     names the bell.
 
@@ -36,7 +40,27 @@ def of_machine(readers: Sequence[str]) -> tuple[Queues, Streams, Callable[[int],
         Streams(machine.database, bell),
         checkpoint,
         [ExpiryPump(machine.store())],
+        TableRuns(machine.database),
     )
+
+
+class TableRuns:
+    """The port `local.pumps.Runs`, in the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def load(self, rule: str) -> datetime | None:
+        """Returns when a rule ran last; None if it never did."""
+        found = self._database.read("SELECT ran_ms FROM schedules WHERE rule = ?", (rule,))
+        return datetime.fromtimestamp(found[0][0] / 1000, UTC) if found else None
+
+    def save(self, rule: str, at: datetime) -> None:
+        """Notes that a rule has run."""
+        values = (rule, round(at.timestamp() * 1000))
+        self._database.write(
+            lambda connection: connection.execute("REPLACE INTO schedules VALUES (?, ?)", values), waits=False
+        )
 
 
 class ExpiryPump:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from headrace.clock import SystemClock
 from headrace.errors import SignatureExpired
 from headrace.tables.items import ConditionFailed, TransactionCancelled, n, s
 from headrace.wal.dynamodb import DynamoWal
+from local.deployment import ScheduleTrigger
 from local.machine import LocalMachine, environment_of
 from local.machine.bell import Bell
 from local.machine.changes import Streams, TableCheckpoint, forget_readers, stream_arn
@@ -24,7 +26,9 @@ from local.machine.database import Database, NewerDatabase
 from local.machine.expressions import holds, parse_condition, parse_update, updated
 from local.machine.queues import Queue, Queues, declare_queue, queue_url
 from local.machine.services import Secrets
+from local.machine.sources import TableRuns
 from local.machine.tables import Index, Shape, SqliteStore, declare_table
+from local.pumps import SchedulePump
 from local.stream_pump import OLDEST, Position
 from tests.support.builders import first_entry, log_id, next_entry
 from tests.support.machine import declare_tables, machine_folder
@@ -302,6 +306,33 @@ def test_a_secret_is_made_once_and_only_its_owner_reads_it(folder: Path) -> None
     assert secrets.get_secret_value(SecretId=name) == {"SecretString": "other"}
     (path,) = (folder / "secrets").iterdir()
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_a_rule_goes_on_where_it_was_when_the_machine_was_switched_off(database: Database) -> None:
+    runs, start = TableRuns(database), datetime(2026, 1, 1, tzinfo=UTC)
+    fired: list[datetime] = []
+
+    class Runtime:
+        def invoke(self, event: Any) -> tuple[Any, str]:
+            fired.append(now)
+            stop.set()
+            return None, "id"
+
+    def run(at: datetime, waits: bool = False) -> None:
+        nonlocal now
+        now = at
+        stop.clear()
+        pump = SchedulePump(ScheduleTrigger("F", "Audit", "rate(1 day)"), Runtime(), clock=lambda: now, runs=runs)
+        if waits:
+            threading.Timer(0.1, stop.set).start()
+        pump.run(stop)
+
+    now, stop = start, threading.Event()
+    run(start)
+    run(start + timedelta(hours=23), waits=True)
+    run(start + timedelta(hours=25))
+    assert fired == [start, start + timedelta(hours=25)]
+    assert TableRuns(database).load("Audit") == start + timedelta(hours=25)
 
 
 class TestQueues:
