@@ -110,7 +110,7 @@ def _read_body(path: Path | None) -> bytes:
 @json_option
 @connection_options
 def info(connection: Connection, name: str, as_json: bool) -> None:
-    """Show the stream NAME: its type, end, expiry, and whether it is closed."""
+    """Show the stream NAME: its type, end, expiry, retention, and whether it is closed."""
     target = connection.target(name)
     headers = connection.client(target.url).send("HEAD", target.url, what=f"info of {target.name}").headers
     facts: dict[str, object] = {
@@ -121,13 +121,16 @@ def info(connection: Connection, name: str, as_json: bool) -> None:
         "closed": is_true(headers, "stream-closed"),
         "ttl": headers.get("stream-ttl"),
         "expires_at": headers.get("stream-expires-at"),
+        "retention_age": headers.get("stream-retention-age"),
+        "retention_bytes": headers.get("stream-retention-bytes"),
+        "earliest_offset": headers.get("stream-earliest-offset"),
     }
     if as_json:
         print_json(facts)
         return
     for label, value in facts.items():
         if value is not None:
-            say(f"{label.replace('_', ' '):14}{_yes_no(value)}")
+            say(f"{label.replace('_', ' '):16}{_yes_no(value)}")
 
 
 def _yes_no(value: object) -> object:

@@ -35,6 +35,13 @@ def test_create_says_what_it_was_told(headrace: Shell, server: FakeServer) -> No
     assert headrace("create", "s", "--ttl", "1", "--expires-at", "2030-01-01T00:00:00Z").exit_code == 2
 
 
+def test_create_asks_for_a_retention(headrace: Shell, server: FakeServer) -> None:
+    headrace("create", "s", "--retention-age", "168h", "--retention-bytes", "1000")
+    sent = server.streams["s"].created_with
+    assert (sent["stream-retention-age"], sent["stream-retention-bytes"]) == ("168h", "1000")
+    assert json.loads(headrace("info", "s", "--json").stdout)["earliest_offset"] is None
+
+
 def test_a_fork_names_its_source_by_path(headrace: Shell, server: FakeServer) -> None:
     headrace("create", "copy", "--from", "a/b", "--at", "7", "--sub", "2")
     sent = server.streams["copy"].created_with
