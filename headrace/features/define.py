@@ -24,6 +24,10 @@ from headrace.tables.items import Guard
 from headrace.wal.state import LogConfig, LogState, incarnation_of
 
 
+class OtherLanes(Exception):
+    """An event has another number of lanes than its registration says: they are of an earlier one."""
+
+
 def decide_define(
     looks: Sequence[Look | None],
     name: str,
@@ -40,10 +44,15 @@ def decide_define(
     Args:
         name: that of the lanes.
         registered: the incarnation and the version of the registry that says so.
+
+    Raises:
+        OtherLanes: the lanes must be deleted first. A process created them that was late: their event had been removed.
     """
     main = looks[0]
     if main is None or main.state.ended:
         return _create(main, name, event, document, registered, now_ms, ids)
+    if len(looks) != event.lanes and lane_state_of(main.state).registered < registered:
+        raise OtherLanes
     drafts: list[Draft] = []
     objects: list[NamedObject] = []
     for look in looks:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from headrace.clock import Bounded, Moment
 from headrace.definition import Definition, Stored
 from headrace.errors import NotFound, RequestTimeout
-from headrace.features.define import decide_define, follower
+from headrace.features.define import OtherLanes, decide_define, follower
 from headrace.features.documents import Registered, RegistryView, read_lane, read_registry
 from headrace.features.errors import ForceRequired, RegistrationError, ResetDisabled, TableNotFound
 from headrace.features.events import Pipelines
@@ -319,7 +319,13 @@ class Registrations(Log):
             return decide_define(looks, name, event, document, registered, rows, now_ms, ids)
 
         others = [(name, role_of(number)) for number in range(1, event.lanes)]
-        self.control(name, find, decide, None, *others)
+        for _ in range(_LOOKS):
+            try:
+                self.control(name, find, decide, None, *others)
+                return
+            except OtherLanes:
+                self._remove(name, registered)
+        raise RequestTimeout(f"lanes of earlier registrations are created again and again: event={event.name}")
 
 
 def _to_build(before: Registry, planned: Plan) -> list[str]:

@@ -15,6 +15,7 @@ from headrace.features import fold
 from headrace.features.errors import Behind, Stopped, TableNotFound, Unfolded
 from headrace.features.fold import Folder
 from headrace.features.pipeline.ops.core import Sum
+from headrace.features.pipeline.registry import pipeline_of
 from headrace.features.register import Registrations
 from headrace.features.tail import MAX_TAIL_BYTES
 from headrace.features.values import FOLD, REGISTER, GetRequest, lane
@@ -187,6 +188,25 @@ def test_a_registration_that_dies_at_any_call_is_finished_by_the_next() -> None:
         assert sorted(kind for kind, _ in follows) == [FOLD, FOLD, FOLD, REGISTER]
 
     assert at_every_call(run, pushed, die) >= 8
+
+
+def test_lanes_of_a_process_that_is_late_give_way_to_those_of_a_later_registration() -> None:
+    late: list[Any] = []
+
+    def prepare() -> World:
+        world = World(event(), table())
+        registry = world.api.registry(NS).registry
+        late[:] = NS, registry.nodes[0], pipeline_of(registry, "Tx"), (0, registry.version)
+        world.api.reset(NS)
+        return world
+
+    def register(port: Interposed, world: World) -> None:
+        Registrations(port.stores).register(NS, {"nodes": [event(lanes=2, lane_key="user"), table()]})
+        for number in range(8):
+            world.push(tx(user=f"u{number}", amount=number))
+            assert world.get(f"u{number}", by=world.other()) == {"c": 1, "s": float(number)}
+
+    assert at_every_call(register, prepare, lambda world: world.other()._define(*late)) >= 5
 
 
 def test_no_push_is_taken_under_an_old_pipeline_after_the_answer_of_a_registration() -> None:
