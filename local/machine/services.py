@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import msgspec
-
+from headrace.decoding import from_json
 from local.machine.database import Database
 from local.machine.tables import Shape
 
@@ -57,7 +56,7 @@ class Described:
     def describe_table(self, *, TableName: str) -> Json:  # noqa: N803
         """Describes a table. It is protected as well as its folder is, and costs nothing."""
         ((shape,),) = self._database.read("SELECT shape FROM tables WHERE name = ?", (TableName,))
-        view = msgspec.json.decode(shape, type=Shape).stream
+        view = from_json(shape, Shape).stream
         return {
             "Table": {
                 "TableStatus": "ACTIVE",
