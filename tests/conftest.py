@@ -41,7 +41,12 @@ def full(request: pytest.FixtureRequest) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects tests and parameters marked `full`, unless the run is."""
+    """Deselects tests and parameters marked `full`, unless the run is. Refuses names that differ between the processes
+    which share the tests.
+    """
+    for item in items:
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid}: has an address in its name; give its parameters ids")
     if is_full(config):
         return
     left_out = [item for item in items if item.get_closest_marker("full")]

@@ -86,6 +86,7 @@ def test_patterns_and_names_are_joined_and_no_stream_is_searched_twice(server: S
         (["n:desc", "_time:asc"], lambda one: -one[1]),
         (["level:asc", "n:asc"], lambda one: (one[1] % 2 == 0, one[1])),
     ],
+    ids=["one field", "two fields", "a keyword first"],
     ids=str,
 )
 def test_pages_lose_nothing_and_repeat_nothing(server: Server, sort: list[str], key: Any) -> None:
