@@ -87,7 +87,6 @@ def test_patterns_and_names_are_joined_and_no_stream_is_searched_twice(server: S
         (["level:asc", "n:asc"], lambda one: (one[1] % 2 == 0, one[1])),
     ],
     ids=["one field", "two fields", "a keyword first"],
-    ids=str,
 )
 def test_pages_lose_nothing_and_repeat_nothing(server: Server, sort: list[str], key: Any) -> None:
     seen: list[tuple[str, int]] = []
