@@ -193,6 +193,10 @@ def test_ewvar_and_its_score_follow_the_contract() -> None:
     assert ask("ewvar", at(0.0, 8.0, 4.0), field="x", half_life="1s") == 8.0
     assert ask("ewvar", at(0.0, 8.0, gap=0), field="x", half_life="1s") == 0.0
     assert ask("ew_zscore", at(0.0, 8.0, gap=0), field="x", half_life="1s") is None
+    # after a pause in which all before has faded, equal values have no deviation
+    paused = [*at(0.1, 661.3), *at(0.7, 0.7, start=MONDAY + 10**8)]
+    assert ask("ew_zscore", paused, field="x", half_life="1s") is None
+    assert ask("ewvar", paused, field="x", half_life="1s") == 0.0
 
 
 def test_decay_is_as_of_the_newest_event() -> None:
