@@ -62,7 +62,7 @@ class EwVar(_Decay):
         mean, variance, _, then = cell
         keep = 0.5 ** ((stamp_ms - then) / self.half_life_ms)
         delta = value - mean
-        # x - m' is (1 - a) d: the difference itself would leave no digits after a long pause. Likewise m' is reckoned from
+        # x - m' is (1 - a) d: the difference itself would leave no digits after a long pause. Likewise m' is computed from
         # the one of m and x that it is nearer to, so that it is exactly x when all before has faded.
         cell[0] = mean + (1 - keep) * delta if keep > 0.5 else value - keep * delta
         cell[1] = keep * (variance + (1 - keep) * delta * delta)
