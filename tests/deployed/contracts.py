@@ -19,7 +19,8 @@ from tests.conformance.official_suite import Case, SuiteReport, repeat_undecided
 ROOT = Path(__file__).parents[2]
 NOT_ASKED = "test_websocket.py"  # sockets are at a URL of their own, and have tests of their own
 CASE_TIMEOUT_S = 120
-UNDECIDED = ("httpx.ReadTimeout", '"code":"not_ready"')  # a client's time, or that of a store, was over
+# A client's time, or that of a store, was over; or others wrote all the time, on a slow machine.
+UNDECIDED = ("httpx.ReadTimeout", '"code":"not_ready"', '"code":"outcome_unknown"', "others keep appending")
 HURRIED = "test_cohort.py::"  # several workers have half a second to join one window
 NO_TIME = "timed out"
 
