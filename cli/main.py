@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import click
 
 from cli.errors import EXIT_INTERRUPTED, CliError
+from cli.signals import ARGUMENTS
 from cli.terminal import clean, say
 
 DEFAULT_URL = "http://127.0.0.1:8787"
@@ -129,6 +130,10 @@ class MainGroup(JoinedGroup):
     """The top command group. It turns a `CliError` into a message and an exit code."""
 
     lazy = COMMANDS
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -24,20 +24,29 @@ Chunks = Iterator[bytes | None]
 
 @dataclass(frozen=True)
 class Source:
-    """A source of data to append. `size` is its size in bytes, None if that is not known; `open` returns its chunks."""
+    """A source of data to append.
+
+    Attributes:
+        size: its size in bytes; None if that is not known.
+        open: returns its chunks.
+        identity: tells it from other sources when it is read again; empty if it can't be.
+    """
 
     name: str
     size: int | None
     open: Callable[[], Chunks]
+    identity: str = ""
 
 
 def literal(text: str) -> Source:
     data = text.encode()
-    return Source("--data", len(data), lambda: iter([data]))
+    return Source("--data", len(data), lambda: iter([data]), f"data:{text}")
 
 
 def from_file(path: Path) -> Source:
-    return Source(str(path), path.stat().st_size if path.is_file() else None, lambda: file_chunks(path))
+    if not path.is_file():
+        return Source(str(path), None, lambda: file_chunks(path))
+    return Source(str(path), path.stat().st_size, lambda: file_chunks(path), f"file:{path.resolve()}")
 
 
 def from_stdin(*, report_pauses: bool) -> Source:
@@ -130,10 +139,16 @@ def detect(head: bytes, *, is_whole: bool) -> str:
 
 @dataclass(frozen=True)
 class Batch:
-    """The body of one request. `records` is 0 for bytes, which are not divided into records."""
+    """The body of one request.
+
+    Attributes:
+        records: 0 for bytes, which are not divided into records.
+        is_last: the input ended, or has paused: more input would have made the batch longer.
+    """
 
     body: bytes
     records: int
+    is_last: bool = False
 
 
 def json_batches(records: Iterable[bytes | None], max_records: int, max_bytes: int) -> Iterator[Batch]:
@@ -147,7 +162,7 @@ def json_batches(records: Iterable[bytes | None], max_records: int, max_bytes: i
     for record in records:
         if record is PAUSE:
             if held:
-                yield json_batch(held)
+                yield json_batch(held, is_last=True)
                 held, size = [], 2
             continue
         if held and (len(held) == max_records or size + len(record) + 1 > max_bytes):
@@ -156,11 +171,11 @@ def json_batches(records: Iterable[bytes | None], max_records: int, max_bytes: i
         held.append(record)
         size += len(record) + 1
     if held:
-        yield json_batch(held)
+        yield json_batch(held, is_last=True)
 
 
-def json_batch(records: list[bytes]) -> Batch:
-    return Batch(b"[" + b",".join(records) + b"]", len(records))
+def json_batch(records: list[bytes], *, is_last: bool = False) -> Batch:
+    return Batch(b"[" + b",".join(records) + b"]", len(records), is_last)
 
 
 def byte_batches(chunks: Iterable[bytes | None], max_bytes: int) -> Iterator[Batch]:
@@ -169,12 +184,12 @@ def byte_batches(chunks: Iterable[bytes | None], max_bytes: int) -> Iterator[Bat
     for chunk in chunks:
         if chunk is PAUSE:
             if held:
-                yield Batch(bytes(held), 0)
+                yield Batch(bytes(held), 0, is_last=True)
                 held.clear()
             continue
         held += chunk
-        while len(held) >= max_bytes:
+        while len(held) > max_bytes:
             yield Batch(bytes(held[:max_bytes]), 0)
             del held[:max_bytes]
     if held:
-        yield Batch(bytes(held), 0)
+        yield Batch(bytes(held), 0, is_last=True)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 import time
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
 import click
 
 from cli.client import Client
-from cli.errors import BadInput, CliError, Refused
+from cli.errors import EXIT_INTERRUPTED, BadInput, CliError, Refused
 from cli.options import Connection, Target, connection_options, example, json_option, print_json
 from cli.output import ProgressBar
+from cli.producers import Limits, Producer, Rerunner, Tally, Totals
+from cli.signals import command_line, terminable
 from cli.sources import Batch, Source, byte_batches, from_file, from_stdin, json_batches, literal, records
 from cli.tables import counted
 from cli.terminal import say
@@ -27,7 +30,7 @@ EPILOG = example(
     """headrace append orders --data '{"id": 1}' --data '{"id": 2}'""",
     "headrace append flights --create --file flights.json     # an array: its elements are the records",
     "tail -F app.log | headrace append logs                   # what arrives is sent when the input pauses",
-    "headrace append flights --file flights.json --producer-id import-7   # run it again if it was cut off",
+    "headrace append flights --file flights.json     # again: appends only what is missing",
 )
 
 
@@ -73,15 +76,14 @@ EPILOG = example(
 )
 @click.option(
     "--producer-id",
-    help="Makes a rerun safe: with the same id, input, --format and --batch options only "
-    "what is missing is appended. Use a new id for new data. [default: a random one]",
+    help="A name for this data: with the same name and input only what is missing is appended. "
+    "[default: of files their paths and first record; else a random one]",
 )
 @click.option(
     "--producer-epoch",
     type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="With --producer-id: a higher epoch starts again and locks out runs with a lower one.",
+    help="With --producer-id: number the requests from 0 in this epoch, and compare nothing. A higher epoch starts "
+    "again and locks out runs with a lower one.",
 )
 @click.option("--close", is_flag=True, help="Close the stream afterwards.")
 @click.option("--create", is_flag=True, help="Create the stream first if it is missing.")
@@ -100,7 +102,7 @@ def command(
     timestamp: str | None,
     stream_seq: str | None,
     producer_id: str | None,
-    producer_epoch: int,
+    producer_epoch: int | None,
     close: bool,
     create: bool,
     content_type: str | None,
@@ -110,38 +112,53 @@ def command(
 
     The text of every JSON record arrives unchanged. Every request is applied once: after a lost answer, or an
     answer that asks to wait, it is sent again with the same producer number, which the server recognizes.
+
+    A file may be appended again, after Ctrl-C, a crash, or when it has grown: only what is missing is appended. A
+    rerun is refused if the file has changed otherwise, or if it would send other batches than a run that was cut off.
     """
     target = connection.target(name)
     client = connection.client(target.url)
-    stream_type = find_type(client, target, create=create, content_type=content_type)
+    head = look_up(client, target, create=create, content_type=content_type)
+    stream_type = head.get("content-type") or content_type or JSON_TYPE
     sources = open_sources(data, files, is_rerun_safe=producer_id is not None, may_be_none=close)
+    is_file = bool(files) and all(source.identity for source in sources)
+    is_recognized = producer_epoch is None and (producer_id is not None or is_file)
     producer = Producer(
-        client, target, stream_type, producer_id or f"cli-{uuid.uuid4().hex}", producer_epoch,
-        stream_key, timestamp, stream_seq,
+        client, target, stream_type, producer_id or f"cli-{uuid.uuid4().hex}", producer_epoch or 0,
+        stream_key, timestamp, stream_seq, totals=Totals(next_offset=head.get("stream-next-offset", "")),
     )  # fmt: skip
     file_format = resolve_format(file_format, stream_type)
+    limits = Limits(batch_records, batch_bytes)
     sizes = [source.size for source in sources]
     total = None if None in sizes else sum(size or 0 for size in sizes)
     started = time.monotonic()
     try:
-        with ProgressBar(f"append to {target.name}", total) as progress:
+        with terminable(), ProgressBar(f"append to {target.name}", total) as progress:
             client.on_retry = progress.note_retry
-            for batch in batches(sources, file_format, batch_records, batch_bytes, progress):
-                producer.append(batch)
+            items = chain.from_iterable(records(source, file_format, progress.add_bytes) for source in sources)
+            tally = Tally(items, is_json=file_format != "bytes")
+            if is_recognized and producer_id is None:
+                producer.id = derive_id(sources, tally, stream_key, timestamp)
+            sender = Rerunner(producer, limits, tally) if is_recognized else producer
+            for batch in sender.append_all(batches(tally, file_format, limits)):
                 progress.add_records(batch.records)
-        if close:
-            producer.close()
+            if close:
+                producer.close()
     except CliError as error:
-        add_progress_so_far(error, producer, was_named=producer_id is not None)
+        if producer.totals.requests or producer.totals.under_way:
+            error.message += f"; before that: {summary(producer.totals)}"
+            error.hint = "; ".join(filter(None, [error.hint, how_to_go_on(producer, is_recognized, sources)]))
         raise
-    report(producer, time.monotonic() - started, closed=close, as_json=as_json)
+    except KeyboardInterrupt:
+        say(f"stopped: {summary(producer.totals)}", err=True)
+        say(how_to_go_on(producer, is_recognized, sources), err=True)
+        click.get_current_context().exit(EXIT_INTERRUPTED)
+    report(producer, tally.noun, time.monotonic() - started, closed=close, as_json=as_json)
 
 
-def find_type(client: Client, target: Target, *, create: bool, content_type: str | None) -> str:
-    """Returns the stream's content type. If there is no such stream, creates it if `create` is set, else raises
-    Refused.
-
-    A key that may only write can't look the type up: then `content_type` or JSON is assumed.
+def look_up(client: Client, target: Target, *, create: bool, content_type: str | None) -> Mapping[str, str]:
+    """Returns the headers that describe the stream. If there is no such stream, creates it if `create` is set, else raises
+    Refused. A key that may only write can't look it up: then there are no headers.
     """
     answer = client.send("HEAD", target.url, what=f"look up {target.name}", expect=(403, 404))
     if answer.status_code == 404:
@@ -152,12 +169,21 @@ def find_type(client: Client, target: Target, *, create: bool, content_type: str
                 status=404,
                 headers={},
             )
-        wanted = content_type or JSON_TYPE
-        client.send("PUT", target.url, what=f"create {target.name}", headers={"content-type": wanted})
+        wanted = {"content-type": content_type or JSON_TYPE}
+        client.send("PUT", target.url, what=f"create {target.name}", headers=wanted)
         return wanted
-    if answer.status_code == 403:
-        return content_type or JSON_TYPE
-    return answer.headers.get("content-type", "") or JSON_TYPE
+    return {} if answer.status_code == 403 else answer.headers
+
+
+def derive_id(sources: list[Source], tally: Tally, stream_key: str | None, timestamp: str | None) -> str:
+    """Returns a producer id for an input that can be read again, from what stays the same when it grows: where it is, its
+    first record, and what all its records get. So another file of the same name is other data, unless it begins with
+    the same record. A stream of bytes has no records: there the place is all.
+    """
+    first = tally.peek() if tally.noun == "record" else b""
+    places = [source.identity for source in sources]
+    text = json.dumps([places, hashlib.sha256(first).hexdigest(), stream_key, timestamp])
+    return f"file-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def open_sources(
@@ -184,27 +210,39 @@ def resolve_format(file_format: str, stream_type: str) -> str:
     return file_format if is_json else "bytes"
 
 
-def batches(
-    sources: list[Source], file_format: str, batch_records: int, batch_bytes: int, progress: ProgressBar
-) -> Iterator[Batch]:
-    items = chain.from_iterable(records(source, file_format, progress.add_bytes) for source in sources)
+def batches(items: Iterable[bytes | None], file_format: str, limits: Limits) -> Iterator[Batch]:
     if file_format == "bytes":
-        return byte_batches(items, batch_bytes)
-    return json_batches(items, batch_records, batch_bytes)
+        return byte_batches(items, limits.bytes)
+    return json_batches(items, limits.records, limits.bytes)
 
 
-def add_progress_so_far(error: CliError, producer: Producer, *, was_named: bool) -> None:
-    """Adds to the error how much had been appended before it, and how to continue."""
-    totals = producer.totals
-    if totals.requests:
-        error.message += (
-            f"; appended before that: {counted(totals.records, 'record')}, {counted(totals.bytes, 'byte')}"
-        )
-        if was_named:
-            error.hint = f"{error.hint + '; ' if error.hint else ''}run the same command again to continue"
+def summary(totals: Totals) -> str:
+    """Returns what a run that did not end has appended, and what it may have appended."""
+    sent = f"appended {amount(totals)} in {counted(totals.requests, 'request')}"
+    parts = [sent if totals.requests else "appended nothing"]
+    if totals.skipped:
+        parts.append(f"already there: {totals.skipped:,}")
+    if batch := totals.under_way:
+        what = counted(batch.records, "record") if batch.records else counted(len(batch.body), "byte")
+        parts.append(f"{what} were under way, and may be there")
+    return "; ".join(parts)
 
 
-def report(producer: Producer, seconds: float, *, closed: bool, as_json: bool) -> None:
+def amount(totals: Totals) -> str:
+    of_records = f"{counted(totals.records, 'record')}, " if totals.records else ""
+    return of_records + counted(totals.bytes, "byte")
+
+
+def how_to_go_on(producer: Producer, is_recognized: bool, sources: list[Source]) -> str:
+    """Returns the command that appends the rest of an input, or says that there is none."""
+    if is_recognized:
+        return f"the same command goes on: {command_line()}"
+    if all(source.identity for source in sources):
+        return f"this goes on: {command_line('--producer-id', producer.id, '--producer-epoch', str(producer.epoch))}"
+    return "what came over a pipe is not known again: append the rest of it, or name it with --producer-id from the start"
+
+
+def report(producer: Producer, noun: str, seconds: float, *, closed: bool, as_json: bool) -> None:
     totals = producer.totals
     if as_json:
         print_json(
@@ -214,97 +252,28 @@ def report(producer: Producer, seconds: float, *, closed: bool, as_json: bool) -
                 "records": totals.records,
                 "bytes": totals.bytes,
                 "requests": totals.requests,
+                "already_there": totals.skipped,
                 "duplicate_requests": totals.duplicates,
                 "retries": producer.client.retries,
                 "seconds": round(seconds, 3),
                 "next_offset": totals.next_offset or None,
                 "closed": closed,
-                "producer_id": producer.producer_id,
+                "producer_id": producer.id,
             }
         )
         return
-    what = f"{counted(totals.records, 'record')}, " if totals.records else ""
-    rate = f", {totals.records / seconds:,.0f} records/s" if totals.records and seconds else ""
-    say(
-        f"appended {what}{counted(totals.bytes, 'byte')} in {counted(totals.requests, 'request')}, {seconds:.1f} s{rate}"
-        + (f", {counted(producer.client.retries, 'retry', 'retries')}" if producer.client.retries else "")
-        + (f"; already there: {counted(totals.duplicates, 'request')}" if totals.duplicates else "")
-        + ("; closed" if closed else ""),
-        err=True,
-    )
+    retries = f", {counted(producer.client.retries, 'retry', 'retries')}" if producer.client.retries else ""
+    end = retries + ("; closed" if closed else "")
+    already = counted(totals.skipped, noun)
+    if totals.skipped and not totals.requests:
+        say(f"already appended: {already}{end}", err=True)
+    else:
+        rate = f", {totals.records / seconds:,.0f} records/s" if totals.records and seconds else ""
+        there = f"; already there: {already}" if totals.skipped else ""
+        if totals.duplicates:
+            there += f"; of the requests the server already had {totals.duplicates:,}"
+        say(
+            f"appended {amount(totals)} in {counted(totals.requests, 'request')}, {seconds:.1f} s{rate}{there}{end}",
+            err=True,
+        )
     say(totals.next_offset)
-
-
-@dataclass
-class Totals:
-    """The totals of a run. `duplicates` counts requests that the server already had from an earlier run."""
-
-    requests: int = 0
-    records: int = 0
-    bytes: int = 0
-    duplicates: int = 0
-    next_offset: str = ""
-
-
-@dataclass
-class Producer:
-    """A sender of batches, in order, one at a time. Each carries the next producer number, so that sending one twice
-    changes nothing.
-    """
-
-    client: Client
-    target: Target
-    content_type: str
-    producer_id: str
-    epoch: int = 0
-    stream_key: str | None = None
-    timestamp: str | None = None
-    stream_seq: str | None = None
-
-    def __post_init__(self) -> None:
-        self.totals = Totals()
-
-    def append(self, batch: Batch) -> None:
-        """Appends one batch. Raises `Refused` if the server answers with an error, `Unreachable` if it does not answer."""
-        headers = {"content-type": self.content_type, **self.producer_headers(), **self.hint_headers()}
-        answer = self.client.send(
-            "POST", self.target.url, what=f"append to {self.target.name}", headers=headers, content=batch.body
-        )
-        self.totals.requests += 1
-        self.totals.records += batch.records
-        self.totals.bytes += len(batch.body)
-        self.totals.next_offset = answer.headers.get("stream-next-offset", self.totals.next_offset)
-        if answer.status_code == 204:
-            self.totals.duplicates += 1
-
-    def close(self) -> None:
-        """Closes the stream; a closed stream is no error."""
-        answer = self.client.send(
-            "POST",
-            self.target.url,
-            what=f"close {self.target.name}",
-            headers={"stream-closed": "true"},
-            content=b"",
-        )
-        self.totals.next_offset = answer.headers.get("stream-next-offset", self.totals.next_offset)
-
-    def producer_headers(self) -> dict[str, str]:
-        return {
-            "producer-id": self.producer_id,
-            "producer-epoch": str(self.epoch),
-            "producer-seq": str(self.totals.requests),
-        }
-
-    def hint_headers(self) -> dict[str, str]:
-        """Returns the headers with hints for the server. Stream-Seq must grow with every request: later requests get a
-        suffix, since a text sorts after its own prefix.
-        """
-        headers = {}
-        if self.stream_key is not None:
-            headers["stream-key"] = self.stream_key
-        if self.timestamp is not None:
-            headers["stream-timestamp"] = self.timestamp
-        if self.stream_seq is not None:
-            number = self.totals.requests
-            headers["stream-seq"] = self.stream_seq if number == 0 else f"{self.stream_seq}.{number:012d}"
-        return headers

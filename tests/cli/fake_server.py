@@ -78,15 +78,21 @@ class FakeServer:
 
     def post(self, stream: Stream, request: httpx.Request) -> httpx.Response:
         body = request.read()
+        if "producer-id" in request.headers:
+            epoch, seq = int(request.headers["producer-epoch"]), int(request.headers["producer-seq"])
+            known_epoch, known_seq = stream.producers.get(request.headers["producer-id"], (-1, -1))
+            if epoch < known_epoch:
+                return httpx.Response(403, headers={"producer-epoch": str(known_epoch)})
+            if epoch > known_epoch >= 0 and seq:
+                return httpx.Response(400)
+            if epoch == known_epoch and seq <= known_seq:
+                return httpx.Response(204, headers=self.position(stream, len(stream.records)))
+            expected = known_seq + 1 if epoch == known_epoch else 0
+            if seq > expected and not stream.closed:
+                return httpx.Response(409, headers={"producer-expected-seq": str(expected)})
         if stream.closed and body:
             return httpx.Response(409, headers=self.position(stream, len(stream.records)))
         if "producer-id" in request.headers:
-            epoch, seq = int(request.headers["producer-epoch"]), int(request.headers["producer-seq"])
-            known_epoch, known_seq = stream.producers.get(request.headers["producer-id"], (epoch, -1))
-            if epoch < known_epoch:
-                return httpx.Response(403, headers={"producer-epoch": str(known_epoch)})
-            if epoch == known_epoch and seq <= known_seq:
-                return httpx.Response(204, headers=self.position(stream, len(stream.records)))
             stream.producers[request.headers["producer-id"]] = (epoch, seq)
         if stream.content_type == "application/json":
             stream.records += [bytes(r) for r in msgspec.json.decode(body, type=list[msgspec.Raw])] if body else []

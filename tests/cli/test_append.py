@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cli.producers import LAST_NUMBER
 from tests.cli.conftest import Shell
 from tests.cli.fake_server import FakeServer, Stream, answer_lost, status
 
@@ -19,7 +20,9 @@ def stream(server: FakeServer) -> Stream:
 
 
 def posts(server: FakeServer) -> list[httpx.Request]:
-    return [request for request in server.requests if request.method == "POST"]
+    """Returns the requests that append, without those that only ask what is there."""
+    sent = [request for request in server.requests if request.method == "POST"]
+    return [request for request in sent if request.headers.get("producer-seq") != str(LAST_NUMBER)]
 
 
 def test_the_text_of_every_record_arrives_unchanged(headrace: Shell, stream: Stream, tmp_path: Path) -> None:
@@ -55,7 +58,7 @@ def test_batches_keep_both_limits(headrace: Shell, stream: Stream, server: FakeS
     (tmp_path / "f").write_text("\n".join(["1"] * 25 + ['"' + "x" * 200 + '"'] + ["2"] * 3))
     headrace("append", "s", "--file", str(tmp_path / "f"), "--batch-records", "10", "--batch-bytes", "100")
     assert [len(json.loads(request.content)) for request in posts(server)] == [10, 10, 5, 1, 3]
-    assert [request.headers["producer-seq"] for request in posts(server)] == ["0", "1", "2", "3", "4"]
+    assert [request.headers["producer-seq"] for request in posts(server)] == ["0", "1", "2", "3", "0"]
 
 
 @pytest.mark.parametrize("fault", [answer_lost, status(503), status(408), status(429), status(500)])
@@ -74,23 +77,6 @@ def test_retry_after_is_honoured(headrace: Shell, stream: Stream, server: FakeSe
     assert headrace.slept == [7.0]
 
 
-def test_a_rerun_with_the_same_producer_appends_only_what_is_missing(
-    headrace: Shell, stream: Stream, server: FakeServer, tmp_path: Path
-) -> None:
-    (tmp_path / "f").write_text("\n".join(map(str, range(30))))
-    args = ("append", "s", "--file", str(tmp_path / "f"), "--batch-records", "10", "--producer-id", "import-7")
-    server.faults = [None, None, status(400)]
-    cut_off = headrace(*args)
-    assert cut_off.exit_code == 1
-    assert "appended before that: 10 records" in cut_off.stderr
-    assert "run the same command again to continue" in cut_off.stderr
-    again = headrace(*args, "--json")
-    assert stream.records == [str(number).encode() for number in range(30)]
-    assert json.loads(again.stdout)["duplicate_requests"] == 1
-    headrace(*args)
-    assert len(stream.records) == 30
-
-
 def test_runs_without_a_producer_id_do_not_know_each_other(headrace: Shell, stream: Stream) -> None:
     headrace("append", "s", "--data", "1")
     headrace("append", "s", "--data", "1")
@@ -99,9 +85,12 @@ def test_runs_without_a_producer_id_do_not_know_each_other(headrace: Shell, stre
 
 def test_a_locked_out_producer_is_told_the_epoch(headrace: Shell, stream: Stream) -> None:
     headrace("append", "s", "--data", "1", "--producer-id", "p", "--producer-epoch", "3")
-    result = headrace("append", "s", "--data", "2", "--producer-id", "p")
+    result = headrace("append", "s", "--data", "2", "--producer-id", "p", "--producer-epoch", "2")
     assert result.exit_code == 1
     assert "--producer-epoch 3" in result.stderr
+    other = headrace("append", "s", "--data", "2", "--producer-id", "p")
+    assert other.exit_code == 2
+    assert "not used by this command" in other.stderr and "--producer-epoch 3" in other.stderr
 
 
 def test_hints_travel_as_headers_and_stream_seq_grows(headrace: Shell, stream: Stream, server: FakeServer) -> None:
