@@ -38,11 +38,14 @@ _OPENAPI = tuple(
 )
 _STREAMS = replace(
     records.STREAMS,
+    allowed=(*records.STREAMS.allowed, *otlp.HEADERS),
     exposed=(*records.STREAMS.exposed, *search.SEARCH_HEADERS),
     asking=search.ASKING,
     asking_at=frozenset({observe.PATH, several.PATH}),
     waiting=touch.WAITING,
     compresses=otlp.ENDS,
+    compresses_at=otlp.PATHS,
+    shape=otlp.shape,
     open_paths=console.OPEN_PATHS | {"/health"},
     open_under=console.OPEN_UNDER,
 )
@@ -103,7 +106,7 @@ def describe() -> dict[str, Any]:
     for other in others:
         document["paths"].update(other["paths"])
         for kind, components in other["components"].items():
-            document["components"][kind].update(components)
+            document["components"].setdefault(kind, {}).update(components)
     return document
 
 

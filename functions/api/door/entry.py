@@ -68,7 +68,7 @@ class Surface:
         tokened: the same of paths where a POST needs no key, because it has a token of its own, which the route checks.
         keyed, keyed_under: the same of paths where a GET may have its key as the parameter `token`, because the browsers'
             own EventSource sends no headers; and the beginnings of other such paths.
-        compresses: the same of paths where bodies may be compressed.
+        compresses, compresses_at: the same of paths where bodies may be compressed; and other such paths, whole.
         max_body: the most bytes of a body that writes, if that may be more than the process accepts of all together: so a
             larger one is told apart from too many.
     """
@@ -92,6 +92,7 @@ class Surface:
     keyed: tuple[str, ...] = ()
     keyed_under: tuple[str, ...] = ()
     compresses: tuple[str, ...] = ()
+    compresses_at: frozenset[str] = frozenset()
     max_body: int | None = None
 
     @cached_property
@@ -134,7 +135,7 @@ class Surface:
 
     def expands(self, scope: Asgi) -> bool:
         """Returns whether the request's body may be compressed."""
-        return self._ends(scope, self.compresses)
+        return scope["path"] in self.compresses_at or self._ends(scope, self.compresses)
 
     def is_write(self, scope: Asgi) -> bool:
         """Returns whether the request counts as a write: a POST, PUT or DELETE that is no query and does not wait for

@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
     Attributes:
         headers: returns the headers that a client needs to continue.
-        bare: whether the response has no body.
+        bare: whether the response has no body, where bodies have the usual form.
         message: replaces the error's own message, unless it is empty.
         code: replaces the error's own code, unless it is empty.
         detail: returns what a program may need to know of the error; None if there is nothing.
@@ -144,7 +144,7 @@ def response_to(
         for row in (*rows, *_ROWS):
             if isinstance(error, row.kind):
                 headers = row.headers(error)
-                if row.bare:
+                if row.bare and shape is envelope:
                     return Response(None, row.status, {"Cache-Control": "no-store", **headers})
                 code = row.code or codes.get(error.code, error.code)
                 return shape(row.status, code, row.message or str(error), headers, row.detail(error))

@@ -5,7 +5,7 @@ records       create, append, close, describe, delete; names and headers of all 
 live          read, follow; `reads` parses requests and builds pages
 definitions   `_schema` and `_profile`
 observe       `/v1/observe/request`: events and spans of one request
-otlp          `_otlp/…`: spans and logs of OpenTelemetry
+otlp          `_otlp/…`, `/v1/traces`, `/v1/logs`: spans and logs of OpenTelemetry
 search        `_search`, `_aggregate`, `_routing_keys`
 several       `/v1/search`: a search of several streams
 touch         `touch/*`

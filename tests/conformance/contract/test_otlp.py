@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import quote
 
 import pytest
 from opentelemetry._logs import LogRecord, SeverityNumber
@@ -18,7 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import SpanKind
 
-from tests.conformance.contract.client import Api, Stream, expect
+from tests.conformance.contract.client import JSON, Api, Stream, expect, succeeded
 
 RESOURCE = Resource.create({"service.name": "shop", "service.version": "7"})
 
@@ -27,9 +28,9 @@ Endpoint = Callable[[Stream, str], str]
 
 
 @pytest.fixture
-def endpoint(api: Api) -> Iterator[Endpoint]:
-    """Returns the URL of a signal of a stream. Exporters open connections: what they send is passed on to the server,
-    which may be in this process.
+def origin(api: Api) -> Iterator[str]:
+    """Yields the URL of a server for exporters, which open connections: what they send is passed on to the server under
+    test, which may be in this process.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -47,8 +48,14 @@ def endpoint(api: Api) -> Iterator[Endpoint]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        yield lambda stream, signal: f"http://127.0.0.1:{server.server_port}{stream.path}/_otlp/v1/{signal}"
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+@pytest.fixture
+def endpoint(origin: str) -> Endpoint:
+    """Returns the function from a stream and a signal to the URL where the stream takes it."""
+    return lambda stream, signal: f"{origin}{stream.path}/_otlp/v1/{signal}"
 
 
 @pytest.fixture
@@ -100,12 +107,38 @@ def test_the_exporter_of_logs_fills_a_stream_of_events(logs: Stream, endpoint: E
     assert "hidden" not in str(event)
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_the_server_alone_is_enough(
+    api: Api, traces: Stream, logs: Stream, origin: str, is_named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", origin)
+    if is_named:
+        names = f"Stream-Traces={quote(traces.name, safe='')},Stream-Logs={quote(logs.name, safe='')}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", names)
+    else:
+        traces, logs = Stream(api, "otel-traces"), Stream(api, "otel-logs")
+        for stream, kind in ((traces, "otel-traces"), (logs, "evlog")):
+            succeeded(stream.put(JSON))
+            expect(stream.set_profile(kind), 200)
+    (spans_before, events_before) = (len(traces.records()), len(logs.records()))
+    tracer = TracerProvider(resource=RESOURCE, shutdown_on_exit=False)
+    tracer.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    logger = LoggerProvider(resource=RESOURCE, shutdown_on_exit=False)
+    logger.add_log_record_processor(SimpleLogRecordProcessor(OTLPLogExporter()))
+    with tracer.get_tracer("shop").start_as_current_span("GET /orders") as span:
+        logger.get_logger("shop").emit(LogRecord(body="order 7", severity_number=SeverityNumber.INFO))
+    tracer.shutdown()
+    logger.shutdown()
+    assert [one["spanId"] for one in traces.records()[spans_before:]] == [f"{span.get_span_context().span_id:016x}"]
+    assert [one["message"] for one in logs.records()[events_before:]] == ["order 7"]
+
+
 def test_the_exporter_gives_up_what_is_refused(api: Api, traces: Stream, endpoint: Endpoint) -> None:
     provider = TracerProvider(shutdown_on_exit=False)
     with provider.get_tracer("t").start_as_current_span("x") as span:
         pass
     exporter = OTLPSpanExporter(endpoint=endpoint(api.unused(), "traces"))
-    assert exporter.export([span]) is SpanExportResult.FAILURE  # type: ignore[list-item]
+    assert exporter.export([span]) is SpanExportResult.FAILURE
     exporter = OTLPSpanExporter(endpoint=endpoint(traces, "traces"))
-    assert exporter.export([span]) is SpanExportResult.SUCCESS  # type: ignore[list-item]
+    assert exporter.export([span]) is SpanExportResult.SUCCESS
     assert [one["name"] for one in traces.records()] == ["x"]

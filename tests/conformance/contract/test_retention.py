@@ -18,7 +18,7 @@ def test_old_records_go_and_a_cursor_below_the_floor_is_410(api: Api) -> None:
     stream = kept(api, Age="1")
     expect(stream.append([1, 2]), 204)
     after = stream.head().headers["stream-next-offset"]
-    time.sleep(1.2)
+    time.sleep(1.2)  # the age is of real time
     expect(stream.append([3]), 204)
     assert stream.records() == [3]
     assert stream.head().headers["stream-earliest-offset"] == after

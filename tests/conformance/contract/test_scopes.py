@@ -55,6 +55,14 @@ ROUTES = {
     "details": route("read", "GET", "/_details"),
     "spans of an exporter": route("write", "POST", "/_otlp/v1/traces", {}),
     "logs of an exporter": route("write", "POST", "/_otlp/v1/logs", {}),
+    "spans of an exporter, named in a header": Route(
+        lambda stream: stream.api.request("POST", "/v1/traces", {**JSON, "Stream-Traces": stream.name}, {}),
+        frozenset({"write"}),
+    ),
+    "logs of an exporter, named in a header": Route(
+        lambda stream: stream.api.request("POST", "/v1/logs", {**JSON, "Stream-Logs": stream.name}, {}),
+        frozenset({"write"}),
+    ),
     "search several streams": Route(
         lambda stream: stream.api.get("/v1/search", streams=stream.name, q="a:1"), frozenset({"read"})
     ),

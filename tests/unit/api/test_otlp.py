@@ -8,9 +8,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from google.protobuf.json_format import ParseDict
+from google.rpc.status_pb2 import Status
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
@@ -243,11 +245,17 @@ def test_the_answer_about_logs_in_protobuf_is_empty(server: Server) -> None:
 
 
 def check_refused(server: Server, status: int, *request: Any) -> Answer:
-    """Sends a request that must be refused with this status and the envelope, and must change nothing."""
+    """Sends a request that must be refused with this status and a Status in its form, and must change nothing."""
     before = server.dump()
     answer = server("POST", *request)
     assert answer.status == status, answer
-    assert set(answer.json["error"]) == {"code", "message"}
+    if request[1].get("content-type") == PROTOBUF["content-type"]:
+        assert answer.headers["content-type"] == PROTOBUF["content-type"]
+        assert Status.FromString(answer.body).message
+    else:
+        assert answer.headers["content-type"] == "application/json; charset=utf-8"
+        assert set(answer.json["error"]) == {"code", "message"}
+        assert answer.json["message"] == answer.json["error"]["message"]
     assert server.dump() == before
     return answer
 
@@ -279,12 +287,69 @@ GOOD = json.dumps(of_spans(span())).encode()
         (400, f"{LOGS}/_otlp/v1/traces", JSON, GOOD),
         (400, f"{TRACES}/_otlp/v1/logs", JSON, json.dumps(of_logs({})).encode()),
         (400, "/v1/stream/__stream_metrics__/_otlp/v1/traces", JSON, GOOD),
+        (404, "/v1/traces", JSON, GOOD),
+        (404, "/v1/traces", PROTOBUF, as_protobuf(of_spans(span()))),
+        (404, "/v1/logs", JSON, json.dumps(of_logs({})).encode()),
+        (404, "/v1/traces", {**JSON, "stream-traces": "none"}, GOOD),
+        (400, "/v1/traces", {**JSON, "stream-traces": ""}, GOOD),
+        (400, "/v1/traces", {**JSON, "stream-traces": "%"}, GOOD),
+        (400, "/v1/traces", {**JSON, "stream-traces": "a/_schema"}, GOOD),
+        (400, "/v1/traces", {**JSON, "stream-traces": "__stream_metrics__"}, GOOD),
+        (400, "/v1/traces", {**JSON, "stream-traces": "logs"}, GOOD),
+        (400, "/v1/logs", {**JSON, "stream-logs": "traces"}, json.dumps(of_logs({})).encode()),
     ],
 )
 def test_a_request_that_is_refused_changes_nothing(
     installed: Server, status: int, target: str, headers: dict[str, str], body: bytes
 ) -> None:
     check_refused(installed, status, target, headers, body)
+
+
+@pytest.mark.parametrize("headers", [JSON, PROTOBUF], ids=["json", "protobuf"])
+def test_an_exporter_that_knows_the_server_alone_names_its_stream_or_takes_the_default(
+    headers: dict[str, str],
+) -> None:
+    server = Server()
+    for name in ("otel-traces", "team/ä"):
+        server("PUT", f"/v1/stream/{name}", JSON)
+        server("POST", f"/v1/stream/{name}/_profile", JSON, b'{"profile": {"kind": "otel-traces"}}')
+    for span_id, named in (("1" * 16, {}), ("2" * 16, {"stream-traces": "team%2F%C3%A4"})):
+        request = of_spans(span(spanId=span_id))
+        body = gzip.compress(json.dumps(request).encode() if headers is JSON else as_protobuf(request))
+        answer = server("POST", "/v1/traces", {**headers, **GZIP, **named}, body)
+        assert (answer.status, answer.headers["content-type"]) == (200, headers["content-type"])
+        (found,) = stored(server, f"/v1/stream/{unquote(named.get('stream-traces', 'otel-traces'))}")
+        assert found["spanId"] == span_id
+
+
+def test_the_body_of_a_stream_that_is_named_like_the_root_path_is_not_expanded(server: Server) -> None:
+    body = gzip.compress(b"x")
+    assert server("PUT", "/v1/stream/v1/traces", {"content-type": "application/gzip"}).status == 201
+    assert server("POST", "/v1/stream/v1/traces", {"content-type": "application/gzip", **GZIP}, body).status == 204
+    assert server("GET", "/v1/stream/v1/traces").body == body
+
+
+@pytest.mark.parametrize("headers", [JSON, PROTOBUF], ids=["json", "protobuf"])
+def test_a_closed_stream_and_a_wrong_method_are_told_of_in_a_status(server: Server, headers: dict[str, str]) -> None:
+    server("POST", TRACES, {"stream-closed": "true"})
+    body = GOOD if headers is JSON else as_protobuf(of_spans(span()))
+    answer = check_refused(server, 409, "/v1/traces", {**headers, "stream-traces": "traces"}, body)
+    assert answer.headers["stream-closed"] == "true"
+    assert server("GET", "/v1/traces").json["message"] == "method not allowed"
+    assert server("GET", "/v1/traces").headers["allow"] == "OPTIONS, POST"
+
+
+def test_a_key_needs_to_write_the_stream_that_a_header_names() -> None:
+    server = Server("ro:read,team:write:team/")
+    for key, named, status in (
+        (None, "team/x", 401),
+        ("ro", "team/x", 403),
+        ("team", "other", 403),
+        ("team", "team/x", 404),
+    ):
+        answer = server("POST", "/v1/traces", {**PROTOBUF, "stream-traces": named}, b"", key)
+        assert (answer.status, bool(Status.FromString(answer.body).message)) == (status, True)
+    assert server("POST", "/v1/traces", JSON, b"{}", "team").status == 403
 
 
 def test_a_name_can_not_end_like_the_routes(installed: Server) -> None:

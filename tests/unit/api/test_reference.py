@@ -57,7 +57,7 @@ def resolved(part: Mapping[str, Any]) -> Mapping[str, Any]:
     found: Any = describe()
     for name in part["$ref"].removeprefix("#/").split("/"):
         found = found[name]
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 OPERATIONS = [
@@ -65,7 +65,7 @@ OPERATIONS = [
         spec["operationId"],
         method.upper(),
         path,
-        spec,
+        {**spec, "requestBody": resolved(spec.get("requestBody", {}))},
         tuple(resolved(one) for one in (*item.get("parameters", ()), *spec.get("parameters", ()))),
     )
     for path, item in describe()["paths"].items()
@@ -223,6 +223,8 @@ BEFORE = {
     "acknowledge": lambda world: world.subscription(is_claimed=True),
     "release": lambda world: world.subscription(is_claimed=True),
     "callback": World.webhook,
+    "exportTracesByHeader": lambda world: world.stream("otel-traces", {"kind": "otel-traces"}),
+    "exportLogsByHeader": lambda world: world.stream("otel-logs", {"kind": "evlog"}),
     "exportTraces": lambda world: world.stream(profile={"kind": "otel-traces"}),
     "exportLogs": lambda world: world.stream(profile={"kind": "evlog"}),
     "observeRequest": World.observed,

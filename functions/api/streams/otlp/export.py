@@ -1,4 +1,4 @@
-"""The two forms of an export request, protobuf and JSON, and of its answer (OTLP 1.x, "OTLP/HTTP").
+"""The two forms of an export request, protobuf and JSON, and of its answers (OTLP 1.x, "OTLP/HTTP").
 
 A request in protobuf becomes the document that the same request has in JSON, so that one reader serves both. The library
 of protobuf is imported with the first such request.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.exceptions import HTTPException
@@ -85,12 +86,18 @@ def answer(signal: Signal, content_type: str, rejected: int, reason: str) -> byt
     return encoded
 
 
+def status(message: str) -> bytes:
+    """Returns a `google.rpc.Status` in protobuf that has a message alone."""
+    # The api ships no library of Status. Fields 1 and 2 of this message, too, are a number and a text.
+    told: Any = _message(TRACES, "PartialSuccess")
+    told.error_message = message
+    encoded: bytes = told.SerializeToString()
+    return encoded
+
+
 def _message(signal: Signal, kind: str) -> Message:
     """Returns a new message of a signal's service."""
-    if signal is TRACES:
-        from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as service
-    else:
-        from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as service  # type: ignore[no-redef]
+    service = import_module(f"opentelemetry.proto.collector.{signal.module}.v1.{signal.module}_service_pb2")
     message: Message = getattr(service, f"{signal.noun}{kind}")()
     return message
 

@@ -1,6 +1,6 @@
-"""The routes of OTLP/HTTP: `…/_otlp/v1/traces` of a stream of spans, and `…/_otlp/v1/logs` of a stream of events.
-
-`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` is the whole URL of the first, so exporters need no configuration but that.
+"""The routes of OTLP/HTTP. `/v1/traces` and `/v1/logs` are where exporters send that know only the server
+(`OTEL_EXPORTER_OTLP_ENDPOINT`); a header names the stream, or it has a name by default. `…/_otlp/v1/traces` and
+`…/_otlp/v1/logs` below a stream's path are whole URLs (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from starlette.responses import Response
 from functions.access import Scope
 from functions.api.context import Context
 from functions.api.door import requests
+from functions.api.door.errors import Envelope, envelope, refusal
 from functions.api.door.requests import Headers, run
 from functions.api.door.routes import add
 from functions.api.streams.otlp import export
@@ -30,7 +31,6 @@ from headrace.streams.profiles import spans
 from headrace.streams.values import Appended, AppendRequest
 from headrace.streams.verbs import Streams
 
-ENDS = ("/_otlp/v1/traces", "/_otlp/v1/logs")
 _MAX_TEXT_BYTES = 2 * MAX_APPEND_BYTES  # of all records: each has a copy of its resource
 
 
@@ -38,19 +38,34 @@ class Kind(NamedTuple):
     """A signal that a stream takes.
 
     Attributes:
+        path: where exporters send it that know only the server.
+        header: the header that names the stream of such a request.
+        stream: the name of the stream if the header is missing.
         profile: the profile that the stream must have.
         read: yields the records of a request.
         check: raises InvalidRequest for a record that the profile would refuse.
     """
 
     signal: export.Signal
+    path: str
+    header: str
+    stream: str
     profile: str
     read: Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]
     check: Callable[[Mapping[str, Any]], None]
 
+    @property
+    def end(self) -> str:
+        """What follows a stream's name in the path of its own."""
+        return f"/_otlp{self.path}"
 
-TRACES = Kind(export.TRACES, "otel-traces", spans_of, spans.check)
-LOGS = Kind(export.LOGS, "evlog", events_of, lambda _: None)
+
+TRACES = Kind(export.TRACES, "/v1/traces", "Stream-Traces", "otel-traces", "otel-traces", spans_of, spans.check)
+LOGS = Kind(export.LOGS, "/v1/logs", "Stream-Logs", "otel-logs", "evlog", events_of, lambda _: None)
+_KINDS = (TRACES, LOGS)
+HEADERS = tuple(kind.header for kind in _KINDS)
+PATHS = frozenset(kind.path for kind in _KINDS)
+ENDS = tuple(kind.end for kind in _KINDS)
 
 
 class Accepted(NamedTuple):
@@ -64,9 +79,9 @@ class Accepted(NamedTuple):
 def add_routes(app: FastAPI, context: Context) -> None:
     """Adds the routes of OTLP. Must be called before the routes of streams are added."""
 
-    def serve(end: str, kind: Kind) -> None:
+    def serve(path: str, kind: Kind, name_of: Callable[[Request, Kind], str]) -> None:
         async def export_to_stream(request: Request) -> Response:
-            name = STREAMS.allowed_name(request, Scope.WRITE, end)
+            name = name_of(request, kind)
             content_type = export.check_content_type(Headers(request.scope).content_type)
             body = await requests.read(request)
             began = context.clock.monotonic()
@@ -78,10 +93,46 @@ def add_routes(app: FastAPI, context: Context) -> None:
             text = export.answer(kind.signal, content_type, accepted.rejected, accepted.reason)
             return Response(text, 200, told)
 
-        add(app, PATH + end, POST=export_to_stream)
+        add(app, path, POST=export_to_stream)
 
-    for end, kind in zip(ENDS, (TRACES, LOGS), strict=True):
-        serve(end, kind)
+    for kind in _KINDS:
+        serve(kind.path, kind, _name_in_header)
+        serve(PATH + kind.end, kind, _name_in_path)
+
+
+def _name_in_path(request: Request, kind: Kind) -> str:
+    return STREAMS.allowed_name(request, Scope.WRITE, kind.end)
+
+
+def _name_in_header(request: Request, kind: Kind) -> str:
+    given = Headers(request.scope).get(kind.header.lower())
+    name = kind.stream if given is None else STREAMS.decode_name(given.encode())
+    STREAMS.require(request, Scope.WRITE, name)
+    return name
+
+
+def shape(scope: Mapping[str, Any]) -> Envelope:
+    """Returns what builds the error responses of a request: for OTLP they are a `google.rpc.Status` in the request's form,
+    which in JSON has the usual `error`, too.
+    """
+    if scope["path"] not in PATHS and not scope["path"].endswith(ENDS):
+        return envelope
+    content_type = (Headers({**scope}).get("content-type") or "").partition(";")[0].strip().lower()
+
+    def answer(
+        status: int,
+        code: str,
+        message: str,
+        headers: dict[str, str] | None = None,
+        detail: Mapping[str, object] | None = None,
+    ) -> Response:
+        if content_type == export.PROTOBUF:
+            told = {"Content-Type": export.PROTOBUF, "Cache-Control": NO_STORE, **(headers or {})}
+            return Response(export.status(message), status, told)
+        error = {"code": code, "message": message, **({} if detail is None else {"detail": detail})}
+        return refusal(status, {"message": message, "error": error}, headers)
+
+    return answer
 
 
 def _append(
