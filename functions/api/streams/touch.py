@@ -23,7 +23,7 @@ from functions.api.streams.definitions import document
 from functions.api.streams.live import after, listening
 from functions.api.streams.records import PATH, STREAMS
 from headrace.clock import Bounded
-from headrace.errors import InvalidRequest, NotFound, Overloaded, RequestTimeout
+from headrace.errors import BelowFloor, InvalidRequest, NotFound, Overloaded, RequestTimeout
 from headrace.json import jsontext
 from headrace.log.requests import At, Head, ReadPage
 from headrace.streams import profiles
@@ -197,7 +197,11 @@ async def wait_for_touch(
     with listening(logs, name) as waiter, counters.waiting(head.log_id, interest):
         at = At(Cursor(cursor.incarnation, cursor.generation))
         while True:
-            page = await run(logs.read, name, at, touch=False)
+            try:
+                page = await run(logs.read, name, at, touch=False)
+            except BelowFloor:  # what has changed is not known any more
+                counters.add(head.log_id, waits_stale=1)
+                return meta.answer_stale(interest, _end(await run(logs.head, name)), "cursor is below the floor")
             if page.data and touched(page):
                 counters.add(head.log_id, waits_touched=1)
                 return meta.answer_wait(interest, _end(page.head), was_touched=True)

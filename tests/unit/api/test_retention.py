@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from functions.access import parse
 from functions.api.context import assemble
+from functions.api.streams.live import waiters
 from functions.queue import MemoryQueue
 from functions.sealer.context import assemble as assemble_sealer
 from functions.sealer.seal import seal
@@ -134,6 +136,44 @@ def test_below_the_floor_a_read_is_410_and_names_the_earliest_offset(world: Worl
     assert world.server("GET", f"{S}?offset={head}").headers["cache-control"] == "no-cache"
     fork = {"stream-forked-from": S, "stream-fork-offset": "0000000000000000000G000000"}
     assert world.create(fork, "/v1/stream/f").status == 410
+
+
+def test_a_touch_cursor_below_the_floor_is_stale(world: World) -> None:
+    world.create()
+    profile = b'{"profile":{"kind":"state-protocol","touch":{"enabled":true}}}'
+    assert world.server("POST", f"{S}/_profile", JSON, profile).status == 200
+    change = b'[{"type":"t","key":"k","value":1,"headers":{"operation":"insert"}}]'
+
+    def wait(cursor: str) -> bytes:
+        return json.dumps({"cursor": cursor, "keys": ["0123456789abcdef"], "timeoutMs": 0}).encode()
+
+    def waited(cursor: str) -> dict[str, Any]:
+        answer = world.server("POST", f"{S}/touch/wait", JSON, wait(cursor))
+        assert answer.status == 200, answer
+        return dict(answer.json)
+
+    beginning = world.server("GET", f"{S}/touch/meta").json["cursor"]
+    assert world.server("POST", S, JSON, change).status == 204
+    floor = world.server("GET", f"{S}/touch/meta").json["cursor"]
+    assert (waited(beginning)["touched"], waited(floor)["touched"]) == (False, False)
+    world.clock.advance(61)
+    stale = waited(beginning)
+    assert (stale["stale"], stale["cursor"], stale["error"]["code"]) == (True, floor, "stale")
+    assert stale["error"]["message"].startswith("cursor is below the floor")
+    assert waited(floor)["touched"] is False
+    assert world.server("GET", f"{S}/touch/meta").json["waitStaleTotal"] == 1
+
+    async def act() -> Any:
+        body = wait(floor).replace(b'"timeoutMs": 0', b'"timeoutMs": 5000')
+        async with world.server.exchange("POST", f"{S}/touch/wait", JSON, body) as waiting:
+            while not waiters():
+                await asyncio.sleep(0)
+            old = {**JSON, "stream-timestamp": "1970-01-01T00:00:00Z"}
+            assert (await world.server.ask("POST", S, old, change)).status == 204
+            return (await waiting.answer()).json
+
+    during = asyncio.run(act())
+    assert (during["stale"], during["generation"]) == (True, 2)
 
 
 def test_searches_see_what_readers_see_on_the_tail_in_segments_and_in_runs(world: World) -> None:

@@ -2,7 +2,7 @@
 and a log offset.
 
 A cursor is valid as long as the log lives, in every process. It becomes stale when the stream is deleted and created
-again.
+again, or lets go of records after it.
 """
 
 from __future__ import annotations

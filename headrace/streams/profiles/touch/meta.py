@@ -92,9 +92,9 @@ def answer_wait(interest: Interest, place: Place, *, was_touched: bool) -> dict[
     }
 
 
-def answer_stale(interest: Interest, place: Place) -> dict[str, Any]:
-    """Returns the answer to a wait with a cursor of another incarnation: the client must run its query again, and wait
-    from `place` on.
+def answer_stale(interest: Interest, place: Place, reason: str = "cursor epoch mismatch") -> dict[str, Any]:
+    """Returns the answer to a wait that can't tell what has changed since its cursor: the client must run its query again,
+    and wait from `place` on. By default, the cursor is of another incarnation.
     """
     return {
         "stale": True,
@@ -103,7 +103,7 @@ def answer_stale(interest: Interest, place: Place) -> dict[str, Any]:
         "generation": place.cursor.generation,
         "effectiveWaitKind": interest.kind,
         **place.fields,
-        "error": {"code": "stale", "message": "cursor epoch mismatch; rerun/re-subscribe and start from cursor"},
+        "error": {"code": "stale", "message": f"{reason}; rerun/re-subscribe and start from cursor"},
     }
 
 
