@@ -209,7 +209,7 @@ def _listen(host: str, port: int, *, patient: bool) -> socket.socket:
             return socket.create_server((host, port), family=family, backlog=1024)
         except OSError as exc:
             if exc.errno == errno.EADDRINUSE and time.monotonic() < until:
-                time.sleep(0.05)
+                time.sleep(0.05)  # polls: nobody tells when a port is free
                 continue
             reason = exc.strerror or str(exc)
             raise click.ClickException(

@@ -35,9 +35,8 @@ def settle(client: Client) -> None:
     while not client.ask("POST", "get", body={"table": "U", "key": last, "consistency": "stale"}):
         if time.perf_counter() - began > _FOLD_TIMEOUT_S:
             raise LoadFailed(f"events were not folded in {_FOLD_TIMEOUT_S} s")
-        time.sleep(
-            _POLL_S
-        )  # no server tells when it has folded: it is asked, seldom enough to leave it the processors
+        # Seldom enough to leave the server the processors.
+        time.sleep(_POLL_S)  # polls: no server tells when it has folded
 
 
 def push(server: Server, *, clients: int, pushes: int, deduped: bool = False) -> Result:

@@ -178,7 +178,7 @@ class Features(Registrations):
             names = requests[place].features
             try:
                 rows[place] = read_row(one.table, one.state, now_ms, None if names is None else list(names))
-            except Exception as exc:  # noqa: BLE001 - as `Found.failed`
+            except Exception as exc:  # noqa: BLE001 - whatever it is, other tables can be read
                 _log.exception("table fails: table=%s/%s", namespace, one.table.name)
                 rows[place] = Stopped(one.table.name, type(exc).__name__)
         return Answers(rows, AsOf(now_ms, lanes))

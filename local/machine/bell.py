@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 VARIABLE = "HEADRACE_BELL"  # the path of the socket
-_PAUSE_SECONDS = 0.01  # after a ring: those of a busy writer are one
+_PAUSE_SECONDS = 0.01
 
 
 def ring() -> None:
@@ -70,4 +70,4 @@ class Bell:
             with self._changed:
                 self.rings += 1
                 self._changed.notify_all()
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(_PAUSE_SECONDS)  # so that the rings of a busy writer are one

@@ -32,23 +32,18 @@ class Streams:
         self._database = database
         self._bell = bell
 
-    def describe_stream(self, *, StreamArn: str) -> dict[str, Any]:  # noqa: N803, ARG002
+    def describe_stream(self, **_: Any) -> dict[str, Any]:
         """Returns the only shard of a stream."""
         return {"StreamDescription": {"Shards": [{"ShardId": "only"}]}}
 
     def get_shard_iterator(
-        self,
-        *,
-        StreamArn: str,  # noqa: N803
-        ShardId: str,  # noqa: N803, ARG002
-        ShardIteratorType: str,  # noqa: N803
-        SequenceNumber: str = "0",  # noqa: N803
+        self, *, StreamArn: str, ShardIteratorType: str, SequenceNumber: str = "0", **_: Any
     ) -> dict[str, str]:
         """Returns the iterator of a position: the first sequence number to read."""
         behind = ShardIteratorType == "AFTER_SEQUENCE_NUMBER"
         return {"ShardIterator": f"{StreamArn}|{int(SequenceNumber) + behind}"}
 
-    def get_records(self, *, ShardIterator: str, Limit: int) -> dict[str, Any]:  # noqa: N803
+    def get_records(self, *, ShardIterator: str, Limit: int) -> dict[str, Any]:
         """Returns the changes from an iterator on, at most `Limit` and about a megabyte. If there are none, waits for one
         as long as the iterator says.
         """

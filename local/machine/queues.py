@@ -82,12 +82,12 @@ class Queues:
         """Returns the URLs of all queues."""
         return {"QueueUrls": [queue_url(name) for (name,) in self._database.read("SELECT name FROM queues")]}
 
-    def get_queue_url(self, *, QueueName: str) -> Json:  # noqa: N803
+    def get_queue_url(self, *, QueueName: str) -> Json:
         """Returns the URL of a queue."""
         return {"QueueUrl": queue_url(QueueName)}
 
-    def get_queue_attributes(self, *, QueueUrl: str, AttributeNames: Sequence[str]) -> Json:  # noqa: N803, ARG002
-        """Returns how many messages a queue has, as text, and its dead letters."""
+    def get_queue_attributes(self, *, QueueUrl: str, **_: Any) -> Json:
+        """Returns how many messages a queue has, as text, and its dead letters, whatever attributes are named."""
         name, now_ms = _name(QueueUrl), _now_ms()
         queue = self._queue(name)
         visible, hidden, delayed = self._database.read(
@@ -106,11 +106,11 @@ class Queues:
             }
         }
 
-    def send_message(self, *, QueueUrl: str, MessageBody: str, **more: Any) -> Json:  # noqa: N803
+    def send_message(self, *, QueueUrl: str, MessageBody: str, **more: Any) -> Json:
         """Sends one message."""
         return self.send_message_batch(QueueUrl=QueueUrl, Entries=[{"Id": "0", "MessageBody": MessageBody, **more}])
 
-    def send_message_batch(self, *, QueueUrl: str, Entries: Sequence[Json]) -> Json:  # noqa: N803
+    def send_message_batch(self, *, QueueUrl: str, Entries: Sequence[Json]) -> Json:
         """Sends messages; they are on the disk when it returns."""
         name = _name(QueueUrl)
         queue, now_ms = self._queue(name), _now_ms()
@@ -133,12 +133,7 @@ class Queues:
         return {"Successful": [{"Id": entry["Id"]} for entry in Entries]}
 
     def receive_message(
-        self,
-        *,
-        QueueUrl: str,  # noqa: N803
-        MaxNumberOfMessages: int = 1,  # noqa: N803
-        WaitTimeSeconds: float = 0,  # noqa: N803
-        **_: Any,
+        self, *, QueueUrl: str, MaxNumberOfMessages: int = 1, WaitTimeSeconds: float = 0, **_: Any
     ) -> Json:
         """Receives messages, which are hidden from others for a while. If there are none, waits for some until the next is
         due or rings.
@@ -157,7 +152,7 @@ class Queues:
                 return {}
             self._bell.wait(rings, min(left, (due_ms - _now_ms()) / 1000) if due_ms is not None else left)
 
-    def delete_message_batch(self, *, QueueUrl: str, Entries: Sequence[Json]) -> Json:  # noqa: N803
+    def delete_message_batch(self, *, QueueUrl: str, Entries: Sequence[Json]) -> Json:
         """Deletes messages that were received."""
         receipts = [(_name(QueueUrl), entry["ReceiptHandle"]) for entry in Entries]
 

@@ -26,11 +26,11 @@ class Secrets:
         if not self._path(name).exists():
             self.put_secret_value(SecretId=name, SecretString=secrets.token_hex())
 
-    def get_secret_value(self, *, SecretId: str) -> Json:  # noqa: N803
+    def get_secret_value(self, *, SecretId: str) -> Json:
         """Returns a secret."""
         return {"SecretString": self._path(SecretId).read_text()}
 
-    def put_secret_value(self, *, SecretId: str, SecretString: str) -> None:  # noqa: N803
+    def put_secret_value(self, *, SecretId: str, SecretString: str) -> None:
         """Replaces a secret."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         scratch = self._folder / f".{uuid4().hex}"
@@ -53,7 +53,7 @@ class Described:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def describe_table(self, *, TableName: str) -> Json:  # noqa: N803
+    def describe_table(self, *, TableName: str) -> Json:
         """Describes a table. It is protected as well as its folder is, and costs nothing."""
         ((shape,),) = self._database.read("SELECT shape FROM tables WHERE name = ?", (TableName,))
         view = from_json(shape, Shape).stream
@@ -66,11 +66,11 @@ class Described:
             }
         }
 
-    def describe_continuous_backups(self, *, TableName: str) -> Json:  # noqa: N803, ARG002
+    def describe_continuous_backups(self, **_: Any) -> Json:
         """Says that there are no backups."""
         return {"ContinuousBackupsDescription": {}}
 
-    def head_bucket(self, *, Bucket: str) -> None:  # noqa: N803
+    def head_bucket(self, *, Bucket: str) -> None:
         """Says that the bucket is there."""
 
     def get_paginator(self, _name: str) -> Described:

@@ -244,19 +244,7 @@ class SqliteStore(Store):
         names, values = asked.get("ExpressionAttributeNames", {}), asked.get("ExpressionAttributeValues", {})
         condition = parse_condition(asked["ConditionExpression"]) if "ConditionExpression" in asked else None
         key = table.key(asked["Item"] if kind == "Put" else asked["Key"])
-        change: Callable[[Item | None], Item | None]
-        match kind:
-            case "Put":
-                change = lambda _: asked["Item"]  # noqa: E731
-            case "Delete":
-                change = lambda _: None  # noqa: E731
-            case "ConditionCheck":
-                change = lambda old: old  # noqa: E731
-            case "Update":
-                update = parse_update(asked["UpdateExpression"])
-                change = lambda old: updated(update, old or asked["Key"], names, values)  # noqa: E731
-            case _:
-                raise ValueError(f"not supported in a transaction: {kind}")
+        change = _effect(kind, asked, names, values)
         tells = asked.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
         return _Write(table, key, condition, change, names, values, tells)
 
@@ -322,6 +310,23 @@ class SqliteStore(Store):
             change = _encode(_change(table, before, after))
             connection.execute("INSERT INTO changes (tbl, change) VALUES (?, ?)", (table.number, change))
             self._database.ring_after_commit()
+
+
+def _effect(
+    kind: str, asked: Mapping[str, Any], names: Mapping[str, str], values: Item
+) -> Callable[[Item | None], Item | None]:
+    """Returns the function from an item to what a member of a transaction makes of it; None means that there is none."""
+    match kind:
+        case "Put":
+            return lambda _: asked["Item"]
+        case "Delete":
+            return lambda _: None
+        case "ConditionCheck":
+            return lambda old: old
+        case "Update":
+            update = parse_update(asked["UpdateExpression"])
+            return lambda old: updated(update, old or asked["Key"], names, values)
+    raise ValueError(f"not supported in a transaction: {kind}")
 
 
 def _shown(

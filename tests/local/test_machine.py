@@ -263,7 +263,7 @@ def test_changes_are_told_in_order_and_kept_until_every_reader_is_done(folder: P
         iterator = streams.get_shard_iterator(StreamArn=arn, ShardId=shard, ShardIteratorType=position.kind, **where)[
             "ShardIterator"
         ]
-        return streams.get_records(ShardIterator=iterator, Limit=100)["Records"]  # type: ignore[no-any-return]
+        return streams.get_records(ShardIterator=iterator, Limit=100)["Records"]
 
     records = read(OLDEST)
     assert [record["eventName"] for record in records] == ["INSERT", "INSERT", "REMOVE"]

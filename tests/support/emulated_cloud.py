@@ -199,8 +199,7 @@ def _ready_line(process: Process, stdout: IO[str]) -> str:
 def _collect(number: int, lines: list[str]) -> None:
     with os.fdopen(number, errors="replace") as stream:
         for line in stream:
-            # One by one: tests look at the log while it grows.
-            lines.append(line.rstrip("\n"))  # noqa: PERF401
+            lines.append(line.rstrip("\n"))  # noqa: PERF401 - one by one: tests look at the log while it grows
 
 
 def _stop(process: Process) -> None:

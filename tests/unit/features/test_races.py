@@ -311,7 +311,7 @@ def test_an_answer_names_its_own_events_though_another_thread_has_read_on() -> N
         read(*arguments)
         return found
 
-    world.api._lanes.read = read_and_let_others_read  # type: ignore[method-assign]
+    world.api._lanes.read = read_and_let_others_read
     answer = world.api.get(NS, [GetRequest("U", "a")])
     assert (answer.rows, answer.as_of.lanes) == ([EXPECTED], {("Tx", 0): 3})
 

@@ -131,12 +131,12 @@ def test_a_folder_of_before_a_disaster_lets_go_of_no_event_of_after_it() -> None
         world.api.push(NS, "Tx", [tx()])
         for name in ("_slots", "_entries"):
             setattr(stores.wal, name, getattr(world.stores.wal, name))
-        stores.catalog.rows = world.stores.catalog.rows  # type: ignore[attr-defined]
+        stores.catalog.rows = world.stores.catalog.rows
         return call()
 
     folder = Folder(Registrations(stores))
     control = folder.log.control
-    folder.log.control = lambda *given: recover_before(lambda: control(*given))  # type: ignore[method-assign]
+    folder.log.control = lambda *given: recover_before(lambda: control(*given))
     folder.fold(which, world.clock.monotonic() + 10)
     state = world.api.head(which).state
     assert (state.floor, state.next_offset) == (0, 2)

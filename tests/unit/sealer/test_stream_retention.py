@@ -23,6 +23,7 @@ from tests.unit.sealer.world import SETTINGS, Dead, Dies, World, noise
 
 RETIRE_S = SETTINGS.merge_retire_ms / 1000
 MINUTE = Retention(age_ms=60_000)
+START = At(BEGINNING)
 
 
 class Kept:
@@ -42,7 +43,7 @@ class Kept:
     def now(self) -> int:
         return self.world.clock.now_ms()
 
-    def read(self, name: str = "s", at: At = At(BEGINNING), logs: Streams | None = None) -> tuple[int, list[bytes]]:  # noqa: B008
+    def read(self, name: str = "s", at: At = START, logs: Streams | None = None) -> tuple[int, list[bytes]]:
         """Returns where a read begins, and every record from there on."""
         logs = logs or Streams(self.world.stores)
         page: ReadPage = logs.read(name, at, touch=False)
@@ -103,7 +104,7 @@ def test_a_cursor_below_the_floor_is_gone_and_says_where_to_go_on() -> None:
         kept.read(at=At(Cursor(0, 1)))
     assert isinstance(gone.value, Gone)
     logs = kept.world.logs
-    assert gone.value.earliest == logs.read("s", At(BEGINNING)).text(2)
+    assert gone.value.earliest == logs.read("s", START).text(2)
     assert kept.read(at=At(Cursor(0, 2))) == (2, [kept.written[2][1]])
     assert kept.read(at=At(since_ms=0)) == (2, [kept.written[2][1]])
     assert kept.read(at=At()) == (3, [])
@@ -172,10 +173,10 @@ def test_the_audit_lets_a_stream_at_rest_go() -> None:
     kept.append(*[10] * 10)
     kept.world.seal(kept.log_id)
     trim(kept.world.parts, kept.log_id)
-    assert kept.world.wal.newest(kept.log_id).state.floor == 0  # type: ignore[union-attr]
+    assert kept.world.wal.newest(kept.log_id).state.floor == 0
     kept.world.wait(25 * 3600)
     kept.world.audit(audit, kept.world.parts)
-    assert kept.world.wal.newest(kept.log_id).state.floor == 10  # type: ignore[union-attr]
+    assert kept.world.wal.newest(kept.log_id).state.floor == 10
     kept.world.seal(kept.log_id)
     assert kept.begin() == 10
     assert kept.floor() == 10
@@ -288,10 +289,10 @@ def test_a_page_that_loses_its_records_meanwhile_says_so() -> None:
             kept.world.objects.delete([*kept.world.keys(kept.log_id, "segments/")][:2])
         return fill(*args)
 
-    reader._reader.fill_all = slowly  # type: ignore[method-assign]
+    reader._reader.fill_all = slowly
     with pytest.raises(BelowFloor):
         reader.read("s", At(Cursor(0, 1)))
-    assert reader.read("s", At(BEGINNING)).start >= 20
+    assert reader.read("s", START).start >= 20
 
 
 @pytest.mark.parametrize("seed", range(12))
