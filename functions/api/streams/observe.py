@@ -21,15 +21,16 @@ from headrace.clock import within_deadline
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext
 from headrace.query.language.search_request import MAX_SIZE, MAX_TIMEOUT_MS
-from headrace.streams import observe, profiles
-from headrace.streams.observe import Found, Hit, Lookup, Search
+from headrace.streams import profiles
+from headrace.streams.observe.lookup import LOOKUPS, Found, Hit, Lookup, Search, look_up, parse
+from headrace.streams.observe.view import view
 
 PATH = "/v1/observe/request"
 _ORDERS = {"evlog": ["timestamp:desc"], "otel-traces": ["timestamp:asc"]}
 _TEXTS = {
     "events": "streams",
     "traces": "streams",
-    **dict.fromkeys(observe.LOOKUPS, "lookup"),
+    **dict.fromkeys(LOOKUPS, "lookup"),
     "from": "time",
     "to": "time",
 }
@@ -48,8 +49,8 @@ def add_routes(app: FastAPI, context: Context) -> None:
         return await _show(request, jsontext.loads(await requests.read(request, MAX_BODY_BYTES)))
 
     async def _show(request: Request, asked: Any) -> Response:
-        view = await run(_view, context, request, observe.parse(asked))
-        return await compression.answer(Headers(request.scope), jsontext.dumps(view))
+        document = await run(_view, context, request, parse(asked))
+        return await compression.answer(Headers(request.scope), jsontext.dumps(document))
 
     add(app, PATH, GET=show_by_query, POST=show_by_body)
 
@@ -97,8 +98,8 @@ def _view(context: Context, request: Request, asked: Lookup) -> dict[str, Any]:
         return lambda query, limit: _search(context, checked[role], query, limit, order, deadline_ms)
 
     with context.query(), within_deadline(context.settings.request_timeout_ms):
-        events, traces = observe.look_up(asked, search("events"), search("traces"))
-    return observe.view(asked, events if "events" in checked else None, traces if "traces" in checked else None)
+        events, traces = look_up(asked, search("events"), search("traces"))
+    return view(asked, events if "events" in checked else None, traces if "traces" in checked else None)
 
 
 def _paired(asked: Lookup, definition: Any) -> Lookup:
