@@ -57,7 +57,8 @@ def _registrations(facts: FeatureFacts) -> Check:
 
 def _jobs(facts: FeatureFacts) -> Check:
     if facts.jobs_error:
-        return Check("feature jobs", "fail", facts.jobs_error, "see the bucket above", f"{_OPERATIONS}#deploy")
+        docs = f"{_OPERATIONS}#when-data-is-damaged"
+        return Check("feature jobs", "fail", facts.jobs_error, "see the bucket above", docs)
     building = [
         (age_ms, f"{registry.namespace}/{table}")
         for registry in facts.registries

@@ -30,6 +30,7 @@ MANY_MESSAGES = 10_000
 _OVER = ("SUCCESS", "FAILED", "CANCELLED")
 
 _OPERATIONS = "docs/operations.md"
+_UPDATE = "docs/deploy.md#update"
 
 
 def server(facts: ServerFacts, url: str, own_version: str) -> Iterator[Check]:
@@ -62,9 +63,7 @@ def _version(version: str, own_version: str) -> Check:
         )
     if version != own_version:
         found = f"server {version}, command line {own_version}"
-        return Check(
-            "version", "warn", found, "install the release of the server, or deploy this one", f"{_OPERATIONS}#deploy"
-        )
+        return Check("version", "warn", found, "install the release of the server, or deploy this one", _UPDATE)
     return Check("version", "ok", f"server and command line {version}")
 
 
@@ -125,7 +124,7 @@ def _needs_customer_key(facts: CloudFacts) -> bool:
 
 def _table(table: TableFacts, facts: CloudFacts) -> Check:
     is_emulated = facts.is_emulated
-    name, docs = f"table {table.name}", f"{_OPERATIONS}#deploy"
+    name, docs = f"table {table.name}", _UPDATE
     if table.error:
         advice = "deploy again, restore it from its backup, or `headrace recover` what the bucket has"
         return Check(name, "fail", table.error, advice, f"{_OPERATIONS}#checking-and-recovering")
@@ -146,7 +145,7 @@ def _table(table: TableFacts, facts: CloudFacts) -> Check:
 
 
 def _bucket(facts: CloudFacts) -> Check:
-    bucket, docs = facts.bucket, f"{_OPERATIONS}#deploy"
+    bucket, docs = facts.bucket, _UPDATE
     assert bucket is not None
     if bucket.error:
         advice = "nothing can be read from segments: check its name and your permissions"

@@ -37,7 +37,7 @@ SOON = ("--seal-age", "1s", "--index-age", "1s")
 NOT_RUN = {
     r"^\./run (dev|test)$": "the set-up itself: the test command is running",
     r"^\./run (synth|prove)\b": "packs for a minute, proves for several: .ci/run runs both",
-    r"^npx cdk ": "needs an AWS account",
+    r"^npx cdk ": "needs an AWS account, or packs for a minute as ./run synth does",
     r"^aws ": "needs an AWS account",
     r"^headrace (doctor --stack|rotate-signing-key) ": "needs an AWS account",
     r"^uv run python -m infra\.synth$": "writes into the checkout; tests/infra compares what it would write",

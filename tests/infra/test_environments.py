@@ -28,12 +28,18 @@ from tests.infra.resources import Resources
 from tests.infra.synths import synthesize
 
 Synth = Callable[..., Resources]
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_operations_has_the_table_of_values() -> None:
-    assert table() in OPERATIONS.read_text(), "stale: run `uv run --frozen python -m infra.environments`"
+    page = (DOCS / "operations.md").read_text()
+    assert table() in page, "stale: run `uv run --frozen python -m infra.environments`"
     assert all(len(one.metadata["meaning"]) > 10 for one in settings())
+
+
+def test_the_walk_through_has_every_value_by_its_task() -> None:
+    page = (DOCS / "deploy.md").read_text()
+    assert not [one.name for one in settings() if f"`headrace:{one.name}`" not in page]
 
 
 def test_the_context_names_a_preset_and_replaces_its_values() -> None:

@@ -1,8 +1,10 @@
-"""The documentation names tests, settings and limits: each must exist."""
+"""The documentation names pages, tests, settings and limits: each must exist."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from headrace.settings import PREFIX, Settings
 from tests.budget import read_table
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
+PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("*.md"), ROOT / "tests" / "README.md"])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -26,10 +28,41 @@ def test_every_test_that_a_page_names_exists(page: Path) -> None:
         assert re.search(rf"^(?:async )?def {name}\(", source.read_text(), re.MULTILINE), f"{path}::{name}"
 
 
+def _prose(page: Path) -> str:
+    """Returns a page without fenced code, and without the brackets of code in a line."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", lambda code: re.sub(r"[\[\]()]", "", code[0]), text)
+
+
+@cache
+def _anchors(page: Path) -> frozenset[str]:
+    """Returns what a link to a page may name behind `#`: its headings, as GitHub and the site spell them, and its ids."""
+    text = _prose(page)
+    headings = re.findall(r"^#+ (.*?) *$", text, re.MULTILINE)
+    words = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    slugs = Counter(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in words)
+    # Of headings that are the same, GitHub numbers the later ones with a hyphen, the site with a line.
+    return frozenset(slug for slug, count in slugs.items() if count == 1) | set(re.findall(r'<a id="([\w-]+)">', text))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)#?([^)\s]*)\)", _prose(page)):
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), target
+        assert not anchor or anchor in _anchors(file), f"{target}#{anchor}"
+
+
+def test_every_section_that_the_product_names_exists() -> None:
+    """Advice of `headrace doctor`, texts of alarms and the like name a page and its section."""
+    named = set()
+    for folder in ("cli", "emr_jobs", "functions", "headrace", "infra", "local", "operators"):
+        for source in sorted((ROOT / folder).rglob("*.py")):
+            text = source.read_text().replace("{_OPERATIONS}", "docs/operations.md")
+            named |= set(re.findall(r"\bdocs/([\w-]+\.md)#([\w-]*\w)(?=[^\w-])", text))
+    assert len(named) > 10
+    for page, anchor in named:
+        assert anchor in _anchors(ROOT / "docs" / page), f"{page}#{anchor}"
 
 
 def test_operations_lists_every_setting() -> None:
