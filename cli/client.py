@@ -166,7 +166,7 @@ def unreachable(error: Exception, url: str, what: str) -> Unreachable:
     if isinstance(error, httpx.ConnectError):
         return Unreachable(
             f"{what}: can't connect to {server}",
-            "is `headrace dev` running? another server: --url or HEADRACE_URL",
+            "is `headrace dev` running? another server: --url, HEADRACE_URL or --context",
         )
     if isinstance(error, httpx.TimeoutException):
         return Unreachable(f"{what}: {server} did not answer in time", "try again; data sent last may be there")

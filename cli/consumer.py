@@ -249,7 +249,7 @@ class Consumer:
 @asynccontextmanager
 async def open_consumer(connection: Connection, name: str, wakes: str | None = None) -> AsyncIterator[Consumer]:
     """Yields a consumer with a name, of whose retries nobody is told, and closes its connections in the end."""
-    settings = http_settings(connection.url, connection.key)
+    settings = http_settings(connection.url, connection.choice.key)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=8)
     async with httpx.AsyncClient(limits=limits, **settings) as http:
         yield Consumer(

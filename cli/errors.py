@@ -48,7 +48,7 @@ class Refused(CliError):
 
 
 HINTS = {
-    401: "pass --key, or set HEADRACE_API_KEY",
+    401: "pass --key, set HEADRACE_API_KEY, or save a key: `headrace context add --help`",
     403: "the key lacks the scope for this, or may not use this name",
     404: "`headrace list` shows what exists, `headrace create NAME` creates it",
     405: "check that the URL is that of a stream",

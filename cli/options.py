@@ -7,24 +7,33 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import click
 
 from cli.client import Client, open_client
+from cli.contexts import Choice, choose, context_names
+from cli.elements import json_problem
 from cli.errors import BadInput
 from cli.terminal import clean, print_document
 
-EXIT_CODES = "\b\nExit codes: 0 done, 1 refused by the server, 2 wrong usage or input, 3 server unreachable."
+EXIT_CODES = """\b
+Exit codes: 0 done, 1 refused by the server, 2 wrong usage or input,
+            3 server unreachable."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """The server URL and the key that the command line named."""
+    """The server and the key that the command line, the environment or a saved context named."""
 
-    url: str
-    key: str | None
+    choice: Choice
+
+    @property
+    def url(self) -> str:
+        """The server's URL."""
+        return self.choice.url
 
     def target(self, name_or_url: str) -> Target:
         return target(self.url, name_or_url)
@@ -34,24 +43,49 @@ class Connection:
 
     def client(self, for_url: str | None = None) -> Client:
         """Returns a client that is closed when the command ends."""
-        client = open_client(for_url or base_url(self.url), self.key)
+        url = for_url or base_url(self.url)
+        client = open_client(url, self.choice.key_for(url))
         click.get_current_context().call_on_close(client.http.close)
         return client
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --url and --key to a command, and passes them as one `connection` argument. Defaults are the options of
-    `headrace` itself.
+    """Adds --url, --key and --context to a command, and passes what they choose as one `connection` argument. Defaults
+    are the options of `headrace` itself.
     """
 
     @click.option("--url", help="The server; else what `headrace --url` or HEADRACE_URL says.")
     @click.option("--key", help="API key; else what `headrace --key` or HEADRACE_API_KEY says.")
+    @click.option(
+        "--context",
+        metavar="NAME",
+        shell_complete=context_names,
+        help="A saved server and key; else the one in use (`headrace context`).",
+    )
     @wraps(command)
-    def with_connection(*args: Any, url: str | None, key: str | None, **kwargs: Any) -> Any:
-        common = click.get_current_context().find_root().params
-        return command(*args, connection=Connection(url or common["url"], key or common["key"]), **kwargs)
+    def with_connection(*args: Any, url: str | None, key: str | None, context: str | None, **kwargs: Any) -> Any:
+        return command(*args, connection=Connection(choose(url, key, context)), **kwargs)
 
     return with_connection
+
+
+def json_file(name: str, help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Returns an option that names a file with a JSON document, for `read_json`."""
+    file = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+    return click.option(name, type=file, help=f"{help_text} - is standard input.")
+
+
+def read_json(path: Path) -> str:
+    """Returns the text of a JSON document in a file; `-` is standard input. Raises BadInput if it is none."""
+    where = "standard input" if str(path) == "-" else str(path)
+    try:
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        problem = json_problem(data.strip())
+    except OSError as error:
+        raise BadInput(f"can't read {where}: {error.strerror}") from error
+    if problem:
+        raise BadInput(f"{where} is not a JSON document: {problem}")
+    return data.decode().strip()
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document for scripts.")

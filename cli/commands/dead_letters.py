@@ -15,6 +15,7 @@ from cli.commands.topic_records import PAGE_RECORDS, diff, warn_of_gap
 from cli.documents import Members, document, text
 from cli.elements import join_object, object_members
 from cli.errors import CliError
+from cli.groups import CommandGroup
 from cli.options import Connection, Target, confirm, connection_options, example, json_option, print_json
 from cli.output import LineWriter
 from cli.tables import Column, counted, print_table
@@ -50,7 +51,7 @@ class Letter:
         return join_object({name: value for name, value in job.items() if value is not None})
 
 
-@click.group(epilog="`headrace queue dead-letters COMMAND --help` has examples.")
+@click.group(cls=CommandGroup, epilog="`headrace queue dead-letters COMMAND --help` has examples.")
 def command() -> None:
     """Show or retry jobs that were delivered --max-deliveries times without an ack.
 

@@ -11,7 +11,7 @@ import click
 from cli.documents import document
 from cli.errors import BadInput, CliError
 from cli.features import Tables, diff_lines, nodes_of, tables_options
-from cli.main import JoinedGroup, Lazy
+from cli.groups import CommandGroup, Lazy
 from cli.options import example, json_bytes, json_option, print_json
 from cli.tables import Column, counted, print_table, print_tree
 from cli.terminal import print_document, say
@@ -29,7 +29,7 @@ COMMANDS = {
 }
 
 
-class FeaturesGroup(JoinedGroup):
+class FeaturesGroup(CommandGroup):
     prefix = "features "
     lazy = COMMANDS
 

@@ -11,7 +11,7 @@ import click
 from cli.client import Client
 from cli.documents import document
 from cli.errors import CliError
-from cli.main import JoinedGroup
+from cli.groups import CommandGroup
 from cli.options import Connection, Target, base_url, connection_options, example, json_option, print_json
 from cli.output import Label, steps_bar
 from cli.pages import list_streams
@@ -50,7 +50,7 @@ Exit code 1 also means that the time was over before all was covered.
 )
 
 
-class IndexGroup(JoinedGroup):
+class IndexGroup(CommandGroup):
     prefix = "index "
 
 

@@ -14,7 +14,7 @@ from cli.commands.topic_append import append_options, append_records
 from cli.documents import document, members
 from cli.elements import array_elements
 from cli.errors import BadInput, CliError
-from cli.main import JoinedGroup, Lazy
+from cli.groups import CommandGroup, Lazy
 from cli.options import Connection, Target, base_url, connection_options, example, json_option, print_json
 from cli.output import LineWriter
 from cli.tables import Column, counted, print_table
@@ -32,7 +32,7 @@ COMMANDS = {
 }
 
 
-class QueueGroup(JoinedGroup):
+class QueueGroup(CommandGroup):
     prefix = "queue "
     lazy = COMMANDS
 

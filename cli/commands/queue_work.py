@@ -156,7 +156,7 @@ async def work(
     connection: Connection, queue: Target, node: str, argv: Sequence[str], plan: Plan, *, as_json: bool
 ) -> None:
     """Works on a queue until a signal or the plan ends it, and reports."""
-    settings = http_settings(queue.url, connection.key)
+    settings = http_settings(queue.url, connection.choice.key_for(queue.url))
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=8)
     async with httpx.AsyncClient(limits=limits, **settings) as http:
         with EventLog(queue.name, TEXTS, ENDS, as_json=as_json) as log:

@@ -6,6 +6,7 @@ import click
 
 from cli.documents import document
 from cli.errors import BadInput
+from cli.groups import CommandGroup
 from cli.options import (
     Connection,
     Target,
@@ -25,7 +26,9 @@ ROOT = "/v0/routers"
 COLUMNS = ("router", "source", "dest", "guarantee", "forwarded_total")
 
 
-@click.group(epilog="`headrace router COMMAND --help` has examples; docs/topics.md tells the whole story.")
+@click.group(
+    cls=CommandGroup, epilog="`headrace router COMMAND --help` has examples; docs/topics.md tells the whole story."
+)
 def command() -> None:
     """Rules that copy each record of one topic into another.
 

@@ -9,6 +9,7 @@ import click
 from cli.commands.queue_work import check_lease
 from cli.documents import document
 from cli.errors import BadInput
+from cli.groups import CommandGroup
 from cli.options import (
     Connection,
     confirm,
@@ -28,7 +29,8 @@ JSON = {"content-type": "application/json"}
 
 
 @click.group(
-    epilog="`headrace subscription COMMAND --help` has examples; docs/subscriptions.md tells the whole story."
+    cls=CommandGroup,
+    epilog="`headrace subscription COMMAND --help` has examples; docs/subscriptions.md tells the whole story.",
 )
 def command() -> None:
     """Durable cursors over many streams, which wake a worker when one of them has something new.

@@ -11,7 +11,7 @@ import click
 from cli.client import Client
 from cli.documents import document
 from cli.errors import BadInput, CliError
-from cli.main import JoinedGroup, Lazy
+from cli.groups import CommandGroup, Lazy
 from cli.options import Connection, Target, base_url, confirm, connection_options, example, json_option, print_json
 from cli.tables import Column, counted, print_table, size
 from cli.terminal import print_document, say
@@ -40,7 +40,7 @@ NUMBERS = ("head_seq", "earliest_seq", "next_seq", "count", "bytes", "effective_
 COLUMNS = ("topic", "type", "head_seq", "earliest_seq", "count", "bytes", "durable", "effective_priority")
 
 
-class TopicGroup(JoinedGroup):
+class TopicGroup(CommandGroup):
     prefix = "topic "
     lazy = RECORDS
 

@@ -14,7 +14,6 @@ import click
 import httpx
 
 from cli.errors import BadInput, CliError
-from cli.main import DEFAULT_URL
 from cli.options import Connection, base_url, connection_options, json_option
 from cli.terminal import say
 from headrace import VERSION
@@ -69,7 +68,7 @@ def command(connection: Connection, stack: str | None, state_file: Path | None, 
     """Checks a deployment and prints what is wrong; its help text is `HELP`."""
     resources = _resources(stack, state_file)
     url = base_url(_url(connection, resources))
-    checks = list(rules.server(ask_server(url, connection.key), url, VERSION))
+    checks = list(rules.server(ask_server(url, connection.choice.key_for(url)), url, VERSION))
     if resources is None:
         checks.append(
             Check("AWS", "skipped", "not asked: neither --stack nor --state-file, and HEADRACE_* is not set")
@@ -100,10 +99,10 @@ def _resources(stack: str | None, state_file: Path | None) -> Resources | None:
 
 
 def _url(connection: Connection, resources: Resources | None) -> str:
-    """Returns the server URL that the command line named; instead of the default one, the deployment's URL, if that is
-    known.
+    """Returns the server URL that the command line or the environment named; instead of the default one, or that of the
+    context in use, the deployment's URL, if that is known.
     """
-    if connection.url != DEFAULT_URL or resources is None or not resources.url:
+    if connection.choice.is_chosen or resources is None or not resources.url:
         return connection.url
     return resources.url
 

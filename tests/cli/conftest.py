@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
 import pytest
@@ -67,6 +68,7 @@ def headrace(
     subscriptions: FakeSubscriptions,
     features: FakeFeatures,
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> Shell:
     shell = Shell(server)
 
@@ -86,9 +88,9 @@ def headrace(
         return client
 
     monkeypatch.setattr(options, "open_client", open_fake)
-    monkeypatch.delenv("HEADRACE_URL", raising=False)
-    monkeypatch.delenv("HEADRACE_API_KEY", raising=False)
-    monkeypatch.delenv("HEADRACE_NAMESPACE", raising=False)
+    for name in ("HEADRACE_URL", "HEADRACE_API_KEY", "HEADRACE_CONTEXT", "HEADRACE_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return shell
 
 

@@ -94,6 +94,7 @@ class Shell:
                 **self.server.state["environment"],
                 "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
                 "HEADRACE_URL": self.server.url,
+                "XDG_CONFIG_HOME": f"{self.folder}/config",
                 "PYTHONUNBUFFERED": "1",
             },
             stdout=subprocess.PIPE,
