@@ -112,39 +112,29 @@ def row(letter: Letter) -> tuple[object, ...]:
 def retry(connection: Connection, name: str, yes: bool, as_json: bool) -> None:
     """Push the dead letters of the queue NAME into it again, the oldest first, and delete them.
 
-    A letter is deleted after it was pushed; if that is cut off, a job may be pushed twice. It stops at the first record
-    that is not a dead letter of this queue, because a topic is deleted from its front.
+    A letter is deleted after it was pushed; if that is cut off, a job may be pushed twice. Other records of the topic,
+    such as dead letters of other queues, stay.
     """
     queue = connection.topic(name)
     client = connection.client(queue.url)
     topic = dead_letter_topic(connection, client, queue)
     confirm(f"retry dead letters of {queue.name}", f"push what is in {topic.name} into {queue.name} again?", yes=yes)
     done = 0
-    stranger: Letter | None = None
     for page in pages(client, topic):
-        stranger = next((letter for letter in page if letter.queue != queue.name), None)
-        own = page if stranger is None else page[: page.index(stranger)]
-        pushed: list[Letter] = []
+        pushed: list[int] = []
         try:
-            for letter in own:
-                push_again(client, queue, topic, letter)
-                pushed.append(letter)
+            for letter in page:
+                if letter.queue == queue.name:
+                    push_again(client, queue, topic, letter)
+                    pushed.append(letter.seq)
         finally:  # a later retry would push them again, if a letter could not be pushed
             if pushed:
-                erase_records(client, topic, {"before_seq": pushed[-1].seq + 1})
+                erase_records(client, topic, {"seqs": pushed})
         done += len(pushed)
-        if stranger is not None:
-            break
     if as_json:
         print_json({"topic": queue.name, "dead_letter": topic.name, "retried": done})
     else:
         say(f"pushed {counted(done, 'job')} into {queue.name} again")
-    if stranger is not None:
-        whose = f"came from {stranger.queue}" if stranger.queue else "is not a dead letter"
-        raise CliError(
-            f"record {stranger.seq} of {topic.name} {whose}; nothing after it was retried",
-            "retry that queue's first, or give each queue a dead-letter topic of its own",
-        )
 
 
 def push_again(client: Client, queue: Target, topic: Target, letter: Letter) -> None:

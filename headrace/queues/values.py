@@ -32,14 +32,17 @@ class Job(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """A lease that a worker holds now: the job's seq, the lease's id, when it ends (epoch ms), and the id of the `/work`
-    stream that delivered it (empty for a poll).
+    """A lease that a worker holds now: the job's seq, the lease's id, when it ends (epoch ms), the id of the `/work` stream
+    that delivered it (empty for a poll), the worker, how often the job was delivered, and when it was claimed (epoch ms).
     """
 
     seq: int
     lease_id: str
     deadline_ms: int
     connection: str = ""
+    node: str = ""
+    deliveries: int = 1
+    claimed_ms: int = 0
 
 
 class Claimed(NamedTuple):

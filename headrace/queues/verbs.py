@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import NamedTuple
 
 from headrace.clock import Bounded, within_deadline
@@ -132,16 +133,30 @@ class Queues(Topics):
         released: int = self._ask(name, Release(node, connection)).answer
         return released
 
-    def leases(self, name: str, node: str) -> list[Lease]:
-        """Returns the leases that a worker holds now, by seq; costs one query."""
+    def leases(self, name: str, node: str | None = None, limit: int | None = None) -> list[Lease]:
+        """Returns at most `limit` of the leases that a worker, or any worker, holds now: those that end first, then by seq.
+        Costs one query.
+        """
         with self.in_time():
             now = self._now(name)
-        return sorted(
-            Lease(offset + 1, lease_id(grant.id, offset), grant.until_ms, grant.connection)
-            for grant in now.held(node)
+        grants = sorted(
+            now.grants if node is None else now.held(node), key=lambda one: (one.until_ms, one.jobs.first)
+        )
+        leases = (
+            Lease(
+                offset + 1,
+                lease_id(grant.id, offset),
+                grant.until_ms,
+                grant.connection,
+                grant.node,
+                grant.deliveries,
+                grant.claimed_ms,
+            )
+            for grant in grants
             for first, end in grant.jobs
             for offset in range(first, end)
         )
+        return list(islice(leases, limit))
 
     def _oldest_wait_ms(self, name: str, look: Look) -> int | None:
         now_ms = self._stores.clock.now_ms()

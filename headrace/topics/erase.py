@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import accumulate, islice
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING
 
 from headrace.log.requests import Head
@@ -18,13 +18,27 @@ if TYPE_CHECKING:
 _PART = 1_000_000  # records of one commit: their sizes are in memory
 
 
-def victims_of(log: Log, head: Head, match: Match | None, end: int) -> Iterator[EraseRequest]:
-    """Yields deletes of the records below offset `end` that match; none if there are none."""
-    return _prefix(log, head, end) if match is None else _matching(log, head, match, end)
+def victims_of(
+    log: Log, head: Head, match: Match | None, end: int, offsets: Iterable[int] | None = None
+) -> Iterator[EraseRequest]:
+    """Yields deletes of the records below offset `end` that match and, unless it is None, are among `offsets`; none if
+    there are none.
+    """
+    if match is None and offsets is None:
+        return _prefix(log, head, end)
+    floor = head.state.floor
+    runs = [(floor, end)] if offsets is None else Runs.of_offsets(offsets).within(floor, end)
+    return _in_parts(head, chain.from_iterable(_sized(log, head, match, *run) for run in runs))
 
 
-def _matching(log: Log, head: Head, match: Match, end: int) -> Iterator[EraseRequest]:
-    found = log.tagged(head, match.text, match.is_prefix, head.state.floor, end)
+def _sized(log: Log, head: Head, match: Match | None, first: int, end: int) -> Iterable[tuple[int, int]]:
+    """Returns the offset and the size of each record of `[first, end)` that matches."""
+    if match is None:
+        return enumerate(log.sizes(head, first, end), first)
+    return log.tagged(head, match.text, match.is_prefix, first, end)
+
+
+def _in_parts(head: Head, found: Iterator[tuple[int, int]]) -> Iterator[EraseRequest]:
     while part := dict(islice(found, _PART)):
         yield _with_sizes(head, part)
 

@@ -28,7 +28,7 @@ TIMINGS = DefinitionRef(0, "timings", 1, GENERIC)  # its definition: `headrace.q
 
 MAX_LIMIT = 1000  # records of a diff (§ 3)
 DEFAULT_LIMIT = 256
-MAX_CLAIM = 1000  # jobs of a claim, and seqs of an ack, nack or extend (§ 10, § 11)
+MAX_CLAIM = 1000  # jobs of a claim, and seqs of an ack, nack, extend or delete (§ 10, § 11)
 MAX_RECORDS = 10_000  # of one write (§ 2)
 MAX_RECORD_BYTES = 1024 * 1024  # data and meta of one record
 MAX_BODY_BYTES = 64 * 1024 * 1024

@@ -21,11 +21,12 @@ from headrace.topics import diff, live, retention
 from headrace.topics.configure import FirstWrite, PutRequest, decide_first_write, decide_put, normalized
 from headrace.topics.decide import SURFACE, EraseRequest, TopicSurface, decide_erase
 from headrace.topics.erase import victims_of
-from headrace.topics.errors import NotEmpty, Routed, TopicNotFound
+from headrace.topics.errors import BatchTooLarge, NotEmpty, Routed, TopicNotFound
 from headrace.topics.priority import effective_priority
 from headrace.topics.removed import Offsets
 from headrace.topics.runs import NONE, Runs
 from headrace.topics.values import (
+    MAX_CLAIM,
     Configured,
     DiffPage,
     DiffRequest,
@@ -133,23 +134,29 @@ class Topics(Log):
                 return created
         raise TopicNotFound(name)
 
-    def erase(self, name: str, before_seq: int | None, match: Match | None) -> Erased:
-        """Deletes the records that exist now, have seqs below `before_seq` (None for all), and match.
+    def erase(
+        self, name: str, before_seq: int | None, match: Match | None, seqs: Sequence[int] | None = None
+    ) -> Erased:
+        """Deletes the records that exist now, have seqs below `before_seq` and among `seqs`, and match. None is no
+        condition.
 
         Raises:
             InvalidRequest: there is no condition.
+            BatchTooLarge: there are too many seqs.
             OutcomeUnknown: as in an append; also if some were deleted before another error came. Then it may be repeated,
                 and deletes and counts the rest.
         """
-        if before_seq is None and match is None:
-            raise InvalidRequest("a delete needs before_seq or match")
+        if before_seq is None and match is None and seqs is None:
+            raise InvalidRequest("before_seq, match or seqs is required")
+        if seqs is not None and len(seqs) > MAX_CLAIM:
+            raise BatchTooLarge(f"too many seqs: limit={MAX_CLAIM} received={len(seqs)}")
         with self.in_time():
             head = self.head(name)
             end = head.state.next_offset
             if before_seq is not None:
                 end = min(end, max(before_seq - 1, 0))
             deleted, answer = 0, None
-            parts = self._victims(head, match, end)
+            parts = self._victims(head, match, end, seqs)
             try:
                 for answer in chain.from_iterable(self._erase(name, part) for part in parts):
                     deleted += answer.deleted
@@ -162,9 +169,11 @@ class Topics(Log):
             assert answer is not None, "there is one part at least"
             return answer._replace(deleted=deleted)
 
-    def _victims(self, head: Head, match: Match | None, end: int) -> Iterator[EraseRequest]:
+    def _victims(
+        self, head: Head, match: Match | None, end: int, seqs: Sequence[int] | None
+    ) -> Iterator[EraseRequest]:
         """Yields the parts of a delete; an empty one if there is nothing to delete."""
-        parts = victims_of(self, head, match, end)
+        parts = victims_of(self, head, match, end, None if seqs is None else (seq - 1 for seq in seqs))
         yield next(parts, EraseRequest(head, NONE, lambda *_: 0))
         yield from parts
 

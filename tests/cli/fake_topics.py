@@ -246,7 +246,7 @@ class FakeTopics:
         )  # fmt: skip
 
     def erase(self, name: str, topic: Topic, given: dict[str, Any]) -> httpx.Response:
-        before = given.get("before_seq", topic.head_seq + 1)
+        before, seqs = given.get("before_seq", topic.head_seq + 1), given.get("seqs", topic.records.keys())
         kind, text = given["match"][1:] if "match" in given else ("", "")
 
         def matches(tag: str | None) -> bool:
@@ -254,7 +254,9 @@ class FakeTopics:
                 return True
             return tag is not None and (tag == text if kind == "Eq" else tag.startswith(text.removesuffix("*")))
 
-        gone = [seq for seq, record in topic.records.items() if seq < before and matches(record.sent.tag)]
+        gone = [
+            seq for seq, record in topic.records.items() if seq < before and seq in seqs and matches(record.sent.tag)
+        ]
         for seq in gone:
             del topic.records[seq]
         state = self.state(name, topic)

@@ -202,8 +202,26 @@ class Watched:
         """Opens a place of the console by its address."""
         self.page.goto(self.world.url + place)
 
+    def check(self) -> None:
+        """Fails if the page complained of something, or asked another server. Forgets what it did so far."""
+        problems, self.problems[:] = self.problems[:], []
+        asked, self.asked[:] = self.asked[:], []
+        assert problems == []
+        assert [url for url in asked if not url.startswith(self.world.url)] == []
+
     def enter_key(self, key: str) -> None:
         """Types a key into the dialog that asks for it."""
         dialog = self.page.get_by_role("dialog", name="Key of this server")
         dialog.get_by_label("Key").fill(key)
         dialog.get_by_role("button", name="Use it").click()
+
+
+@contextmanager
+def opened(browser: Browser, world: World, **options: Any) -> Iterator[Watched]:
+    """Opens a page of a new session, which has the key."""
+    page = browser.new_page(**options)
+    page.add_init_script(f"sessionStorage.setItem('headrace.key', {json.dumps(KEY)})")
+    try:
+        yield Watched(page, world)
+    finally:
+        page.close()

@@ -3,6 +3,6 @@
 files.py    reads them: its own below `files/`, and those of Swagger UI, which a locked wheel brings
 routes.py   serves them
 
-`files/durable-streams.js` is the official JavaScript client, bundled by `npm run bundle` in `tests/console`; the other
-files are as they were written. A browser gets nothing that is not here.
+`files/durable-streams.js` is the official JavaScript client, and says itself how it is made; the other files are as they
+were written. A browser gets nothing that is not here.
 """

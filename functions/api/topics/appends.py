@@ -56,6 +56,7 @@ class DeleteBody(msgspec.Struct, frozen=True):
 
     before_seq: Number | None = None
     match: str | list[str] | None = None
+    seqs: list[Number] | None = None
 
 
 async def append(call: Call) -> Response:
@@ -87,9 +88,7 @@ async def delete(call: Call) -> Response:
     """Deletes records for good (§ 5)."""
     name = call.name(Scope.DELETE, "/delete")
     body = await call.body(DeleteBody)
-    if body.before_seq is None and body.match is None:
-        raise InvalidRequest("before_seq or match is required")
-    erased = await call.run(call.logs.erase, name, body.before_seq, match_of(body.match))
+    erased = await call.run(call.logs.erase, name, body.before_seq, match_of(body.match), body.seqs)
     call.context.meter.add(ApiMetric.RecordsErased, erased.deleted)
     document = erased._asdict()
     document["count"] = document.pop("live")

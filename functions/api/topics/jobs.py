@@ -23,6 +23,7 @@ from headrace.topics.values import LEASE_MS, MAX_CLAIM, MAX_NODE_BYTES
 # Of records: as a JSON string inside a result they may grow threefold (quotes twofold, letters of two bytes threefold).
 BUFFERED_CLAIM_BYTES = 1_250_000
 CLAIM_BYTES = 4 * 1024 * 1024
+LEASES = 100  # of an answer, if nothing else is asked for
 
 
 class ClaimBody(msgspec.Struct, frozen=True):
@@ -100,6 +101,25 @@ async def extend(call: Call) -> Response:
         "deadlines": {str(seq): deadline for seq, deadline in settled.deadlines.items()},
     }
     return await call.reply(document, measured=_measured(call, settled), tries=settled.tries)
+
+
+async def list_leases(call: Call) -> Response:
+    """Lists the leases of a queue, those first that end first."""
+    name = call.name(Scope.READ, "/leases")
+    query = call.query("node", "limit")
+    limit = clamped(query.number("limit", LEASES), 1, MAX_CLAIM)
+    found = await call.run(call.logs.leases, name, query.text("node") or None, limit)
+    leases = [
+        {
+            "$seq": lease.seq,
+            "node": lease.node,
+            "claimed_ts": lease.claimed_ms,
+            "deadline": lease.deadline_ms,
+            "deliveries": lease.deliveries,
+        }
+        for lease in found
+    ]
+    return await call.reply({"topic": name, "leases": leases})
 
 
 def claim_request(call: Call, node: str, most: int, lease_ms: int | None, connection: str = "") -> ClaimRequest:

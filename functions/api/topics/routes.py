@@ -54,6 +54,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         _NAME + "/ack": {"POST": jobs.ack},
         _NAME + "/nack": {"POST": jobs.nack},
         _NAME + "/extend": {"POST": jobs.extend},
+        _NAME + "/leases": {"GET": jobs.list_leases},
         _NAME + "/work": {"GET": work.work},
         "/v0/watch": {"POST": watch.create},
         watch.PATH + "{wid}": {"GET": watch.stream},

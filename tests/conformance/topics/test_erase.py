@@ -64,6 +64,36 @@ def test_both_conditions_must_hold(tagged: Topic, before: int, match: object, le
     assert tagged.data() == left
 
 
+@pytest.mark.parametrize(
+    ("seqs", "others", "left"),
+    [
+        ([2, 4, 4, 99], {}, [1, 3, 5]),
+        ([1, 2, 3], {"before_seq": 3}, [3, 4, 5]),
+        ([1, 2, 3], {"match": "a:1"}, [2, 3, 4, 5]),
+        ([0], {}, [1, 2, 3, 4, 5]),
+        ([2**63 - 1], {}, [1, 2, 3, 4, 5]),
+        ([], {}, [1, 2, 3, 4, 5]),
+    ],
+    ids=repr,
+)
+def test_records_by_their_seqs(tagged: Topic, seqs: list[int], others: dict[str, object], left: list[int]) -> None:
+    """An addition to the contract."""
+    before = tagged.now()["bytes"]
+    answer = answered(tagged.erase(seqs=seqs, **others))
+    assert (answer["deleted"], answer["count"]) == (5 - len(left), len(left))
+    assert answer["bytes"] == before * len(left) // 5
+    assert tagged.data() == left
+    assert answered(tagged.erase(seqs=seqs, **others))["deleted"] == 0
+
+
+def test_jobs_are_deleted_by_their_seqs(server: Server) -> None:
+    queue = server.queue(1, 2, 3)
+    queue.jobs(max=2)
+    assert answered(queue.erase(seqs=[2]))["deleted"] == 1
+    assert queue.data() == [1, 3]
+    assert answered(queue.ack([1, 2]))["skipped"] == [2]
+
+
 def test_a_delete_counts_what_it_removed_itself(tagged: Topic) -> None:
     counts = [
         answered(tagged.erase(**selector))["deleted"]
@@ -150,12 +180,17 @@ BAD = [
     {"match": {"tag": "a"}},
     {"match": 7},
     {"before_seq": 3, "match": []},
+    {"seqs": None},
+    {"seqs": 3},
+    {"seqs": ["3"]},
+    {"seqs": [-1]},
 ]
 
 
 def test_a_bad_delete_is_refused_and_removes_nothing(tagged: Topic) -> None:
     for body in BAD:
         refused(tagged.send("POST", "/delete", body), 400, "invalid_request")
+    refused(tagged.erase(seqs=[1] * 1001), 400, "batch_too_large")
     assert tagged.now()["count"] == 5
 
 

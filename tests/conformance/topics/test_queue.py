@@ -27,6 +27,7 @@ def test_other_topics_refuse_the_verbs_of_queues(server: Server) -> None:
         refused(topic.ack([1]), status, code)
         refused(topic.nack([1]), status, code)
         refused(topic.extend([1], lease_ms=1000), status, code)
+        refused(topic.send("GET", "/leases"), status, code)
     assert not absent.exists()
 
 
@@ -52,6 +53,33 @@ def test_the_answer_to_a_claim(server: Server) -> None:
     assert full["lease_id"] != plain["lease_id"]
     assert before + 5000 - 2500 < full["deadline"] == plain["deadline"] < time.time() * 1000 + 5000 + 2500
     assert full["$ts"] <= plain["$ts"] <= full["deadline"]
+
+
+def test_leases_are_listed_those_first_that_end_first(server: Server) -> None:
+    """An addition to the contract."""
+    queue = server.queue(*range(6), lease_ms=60_000)
+    first, second = queue.jobs("a", max=2), queue.jobs("b", max=2, lease_ms=30_000)
+    answered(queue.ack([2], "a"))
+
+    def listed(**params: object) -> list[dict[str, Any]]:
+        answer = answered(queue.send("GET", "/leases", None, None, **params))
+        assert set(answer) == {"topic", "leases", "performance"}
+        leases: list[dict[str, Any]] = answer["leases"]
+        return leases
+
+    leases = listed()
+    assert [(one["$seq"], one["node"], one["deliveries"]) for one in leases] == [
+        (3, "b", 1),
+        (4, "b", 1),
+        (1, "a", 1),
+    ]
+    assert [one["deadline"] for one in leases] == [second[0]["deadline"]] * 2 + [first[0]["deadline"]]
+    assert all(set(one) == {"$seq", "node", "claimed_ts", "deadline", "deliveries"} for one in leases)
+    assert all(0 < one["claimed_ts"] <= one["deadline"] - 30_000 for one in leases)
+    assert listed(limit=1) == listed(limit=0) == leases[:1]
+    assert listed(node="a") == leases[2:]
+    assert listed(node="nobody") == []
+    refused(queue.send("GET", "/leases", None, None, limit="all"), 400, "invalid_request")
 
 
 def test_a_claim_takes_one_job_unless_asked(queue: Topic) -> None:

@@ -21,6 +21,7 @@ ROUTES: dict[str, tuple[set[str], Route]] = {
     "ack": ({"write"}, lambda topic: topic.ack([99])),
     "nack": ({"write"}, lambda topic: topic.nack([99])),
     "extend": ({"write"}, lambda topic: topic.extend([99], lease_ms=100)),
+    "leases": ({"read"}, lambda topic: topic.send("GET", "/leases")),
     "work": ({"read", "write"}, lambda topic: topic.send("GET", "/work", None, {"Accept": "text/html"}, node="w")),
     "list": ({"read"}, lambda topic: topic.server.get("/v0/topics")),
     "metrics": ({"read"}, lambda topic: topic.server.get("/v0/metrics")),

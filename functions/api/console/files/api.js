@@ -42,7 +42,7 @@ export const call = async (method, path, body, { headers = {}, signal, accept = 
     const { code = "error", message, reason, path: where } = value?.error ?? {};
     if (answer.status === 401) wantsKey();
     const said = message ?? [where, reason].filter(Boolean).join(": ");
-    throw new Refused(answer.status, code, answer.status === 401 ? "this key is not valid here" : said || sent.slice(0, 200) || "refused");
+    throw new Refused(answer.status, code, answer.status === 401 ? "the server does not accept this key" : said || sent.slice(0, 200) || "refused");
   }
   return { status: answer.status, headers: answer.headers, value, sent };
 };
@@ -55,15 +55,15 @@ export const topicPath = (name) => `/v0/topics/${encodeURIComponent(name)}`;
 export const query = (values) =>
   new URLSearchParams(Object.entries(values).filter(([, value]) => value !== "" && value != null)).toString();
 
-// Waits, unless the view is left meanwhile.
-export const pause = (ms, signal) => new Promise((resolve, reject) => {
-  const leave = () => {
-    clearTimeout(timer);
-    reject(new DOMException("left", "AbortError"));
-  };
-  const timer = setTimeout(() => {
-    signal.removeEventListener("abort", leave);
-    resolve();
-  }, ms);
-  signal.addEventListener("abort", leave);
+// Does something again and again until the view is left, not while nobody sees it.
+export const repeat = async (ms, signal, work) => {
+  while (!signal.aborted) {
+    await work();
+    await until(signal, (done) => setTimeout(done, ms));
+    if (document.hidden) await until(signal, (done) => document.addEventListener("visibilitychange", done, { once: true }));
+  }
+};
+const until = (signal, begin) => new Promise((resolve) => {
+  signal.addEventListener("abort", resolve, { once: true });
+  begin(resolve);
 });

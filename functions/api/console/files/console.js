@@ -49,7 +49,7 @@ const askKey = (why) => {
   });
 };
 window.addEventListener("headrace:key", () =>
-  askKey(key.get() ? "The server does not know this key." : "The server wants a key."));
+  askKey(key.get() ? "The server does not accept this key." : "This server needs a key."));
 
 const links = Object.fromEntries(Object.entries(PLACES).map(([name, { title }]) => [name, link(`#/${name}`, title)]));
 const main = h("main", { id: "main", tabindex: -1 });

@@ -39,7 +39,7 @@ export const facts = (pairs) =>
     h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 
 export const note = (text, kind = "quiet") => h("p", { class: kind, role: kind === "bad" ? "alert" : null }, text);
-export const nothing = (text) => h("p", { class: "empty" }, text);
+export const nothing = (...told) => h("div", { class: "empty" }, told);
 
 // Runs what may fail; what went wrong is shown in `place`.
 export const trying = async (place, work) => {

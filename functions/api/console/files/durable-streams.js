@@ -1,4 +1,5 @@
-// The official client of Durable Streams (Apache-2.0), bundled by `npm run bundle` in tests/console.
+// @durable-streams/client 0.2.7 (Apache-2.0, https://github.com/durable-streams/durable-streams), as esbuild bundles it. Not to be edited:
+// `npm ci --ignore-scripts && node bundle.mjs` in tests/console prints it, and a test there compares.
 
 // node_modules/@durable-streams/client/dist/index.js
 var STREAM_OFFSET_HEADER = `Stream-Next-Offset`;

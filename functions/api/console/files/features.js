@@ -35,7 +35,7 @@ const list = (place, registry, again) => {
       `${featuresOf(node).length || "–"}`, registry.tables[node.name]?.building ? "back-fill under way" : "",
     ];
     const columns = ["name", "kind", "of", "key", "#features", "state"];
-    const none = find.value ? "Nothing begins so." : "Nothing is registered in this namespace.";
+    const none = find.value ? "No name begins with this." : "Nothing is registered in this namespace. Press Register, or use a client: docs/features.md.";
     rows.replaceChildren(nodes.length ? table("Feature tables and events", columns, nodes.map(row)) : nothing(none));
   };
   find.addEventListener("input", draw);

@@ -1,6 +1,7 @@
 // A list of named things, page by page, whose names begin with what is typed.
 
-import { button, field, h, nothing, table, trying, turns } from "./dom.js";
+import { button, field, h, link, nothing, table, trying, turns } from "./dom.js";
+import { key } from "./api.js";
 
 // `page(prefix, after)` returns { rows, after }; a row's first cell is a link to the thing.
 export const listing = async ({ place, title, columns, page, create, creates, empty, tools = [] }) => {
@@ -17,7 +18,7 @@ export const listing = async ({ place, title, columns, page, create, creates, em
       const got = await page(find.value.trim(), after);
       if (!isNewest()) return; // something else was typed meanwhile
       all = after === undefined ? got.rows : [...all, ...got.rows];
-      rows.replaceChildren(all.length ? table(title, columns, all) : nothing(find.value ? "Nothing begins so." : empty));
+      rows.replaceChildren(all.length ? table(title, columns, all) : nothing(find.value ? "No name begins with this." : empty()));
       more.replaceChildren(...(got.after === undefined ? [] : [button("More", () => load(got.after))]));
       status.textContent = `${all.length}${got.after === undefined ? "" : " or more"}`;
     });
@@ -31,6 +32,12 @@ export const listing = async ({ place, title, columns, page, create, creates, em
   await load();
   return load;
 };
+
+// What an empty server shows: requests for a terminal, as [method, path, body].
+export const firstSteps = (said, requests) => [said, " Create one here, or in a terminal:", h("pre", { class: "json", tabindex: 0 }, requests.map((one) => `${curl(one)}\n`)),
+  "More is in the ", link("/docs", "API reference"), "."];
+const curl = ([method, path, body]) => ["curl", `-X ${method} ${location.origin}${path}`, ...(key.get() ? ['-H "Authorization: Bearer $KEY"'] : []),
+  "-H 'Content-Type: application/json'", ...(body ? [`-d '${JSON.stringify(body)}'`] : [])].join(" ");
 
 export const tabs = (base, names, current) =>
   h("nav", { class: "tabs", "aria-label": "Views" }, names.map(([name, title]) =>

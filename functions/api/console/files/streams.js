@@ -3,7 +3,7 @@
 import { stream } from "./durable-streams.js";
 import { ask, button, bytes, count, facts, field, h, json, link, note, record, time, trying } from "./dom.js";
 import { Refused, bearer, call, exact, get, query, streamPath, wantsKey } from "./api.js";
-import { listing, tabs } from "./listing.js";
+import { firstSteps, listing, tabs } from "./listing.js";
 import { tail } from "./tail.js";
 import { search } from "./search.js";
 import { rollups } from "./rollups.js";
@@ -21,7 +21,7 @@ export const show = ({ place, parts: [name, tab = "records"], signal, again }) =
 const list = (place) => listing({
   place, title: "Streams", creates: "Create a stream", create,
   columns: ["name", "type", "profile", "#records", "#sealed", "created"],
-  empty: "There are no streams yet. Create one, or append with curl: the API reference has examples.",
+  empty: () => firstSteps("There are no streams yet.", [["PUT", "/v1/stream/orders"], ["POST", "/v1/stream/orders", { id: 1 }]]),
   page: async (prefix, after) => {
     const streams = await get(`/v1/streams?${query({ prefix, after, limit: PAGE })}`);
     return {
@@ -106,33 +106,37 @@ const records = (place, path, isJson, about, signal) => {
   });
   place.append(form, wrong, tail({
     title: "Records", columns: ["#offset", "record"], signal,
-    follow: (own, add) => follow(path, isJson, own, add),
+    follow: follow(path, isJson),
   }));
 };
 
-const follow = async (path, isJson, signal, add) => {
-  const { headers } = await call("HEAD", path, undefined, { signal });
-  const from = back(headers.get("stream-end-offset") ?? headers.get("stream-next-offset"), FIRST);
-  let at = position(from);
-  const refused = [];
-  const answer = await stream({
-    url: new URL(path, location.href), headers: bearer(), offset: from, live: "long-poll", params: { timeout: "20s" },
-    signal, warnOnHttp: false,
-    onError: (error) => {
-      if (error.status === 401) wantsKey();
-      refused.push(error);
-    },
-  }).catch((error) => { throw new Refused(error.status ?? 0, error.code ?? "", error.message); });
-  const show = isJson
-    ? ({ text }) => add(exact(text || "[]").map((value) => [`${at++}`, record(value)]))
-    : ({ text, offset }) => {
-      if (text) add([[`${at}`, record(text)]]);
-      at = position(offset);
-    };
-  answer.subscribeText(show);
-  await answer.closed;
-  if (refused.length) throw new Refused(refused[0].status ?? 0, refused[0].code ?? "", refused[0].message);
+const follow = (path, isJson) => {
+  let from; // the cursor of the first record that was not shown
+  return async (signal, add) => {
+    if (!from) {
+      const { headers } = await call("HEAD", path, undefined, { signal });
+      from = back(headers.get("stream-end-offset") ?? headers.get("stream-next-offset"), FIRST);
+    }
+    const refused = [];
+    const answer = await stream({
+      url: new URL(path, location.href), headers: bearer(), offset: from, live: "long-poll", params: { timeout: "20s" },
+      signal, warnOnHttp: false, backoffOptions: { initialDelay: 100, maxDelay: 1000, multiplier: 2, maxRetries: 1 },
+      onError: (error) => {
+        if (error.status === 401) wantsKey();
+        refused.push(error);
+      },
+    }).catch((error) => { throw refusal(error); });
+    answer.subscribeText(({ text, offset }) => {
+      const at = position(from);
+      const values = isJson ? exact(text || "[]") : text ? [text] : [];
+      add(values.map((value, index) => [`${at + BigInt(index)}`, record(value)]));
+      from = offset;
+    });
+    await answer.closed;
+    if (refused.length) throw refusal(refused[0]);
+  };
 };
+const refusal = ({ status, code, message }) => new Refused(status ?? 0, code ?? "", status ? message : "the server does not answer");
 
 const definitions = (place, path, { schema, profile }, again) => {
   const part = (title, resource, value, help) => {

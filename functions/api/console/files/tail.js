@@ -1,10 +1,12 @@
 // Records as they come, the newest at the bottom. Old ones are left out of the page, which keeps some hundreds.
 
-import { button, h, heading, nothing } from "./dom.js";
+import { button, h, heading, note, nothing } from "./dom.js";
 
 const KEPT = 400;
+const TRY_AGAIN_MS = 3000;
+const PASSING = new Set([0, 429, 500, 502, 503, 504]); // no answer, or one that another try may not get
 
-// `follow(signal, add)` calls `add(rows)` with rows of cells for as long as the signal is not aborted.
+// `follow(signal, add)` calls `add(rows)` with rows of cells for as long as the signal is not aborted. Called again, it goes on.
 export const tail = ({ title, columns, signal, follow }) => {
   const body = h("tbody");
   const status = h("span", { class: "quiet", role: "status" }, "live");
@@ -14,42 +16,49 @@ export const tail = ({ title, columns, signal, follow }) => {
     h("table", {}, h("caption", { class: "unseen" }, title),
       h("thead", {}, h("tr", {}, columns.map(heading))), body));
   let seen = 0;
+  const say = (told) => { if (status.textContent !== told) status.textContent = told; };
   const add = (rows) => {
+    seen += rows.length;
+    say(seen ? `live, ${seen} seen` : "live");
     if (!rows.length) return;
     const isAtEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 40;
     none.remove();
     body.append(...rows.map((row) =>
       h("tr", {}, row.map((cell, at) => h("td", { class: columns[at].startsWith("#") && "number" }, cell ?? "–")))));
     while (body.childElementCount > KEPT) body.firstChild.remove();
-    seen += rows.length;
-    status.textContent = `live, ${seen} seen`;
     if (isAtEnd) scroll.scrollTop = scroll.scrollHeight;
   };
   let stop;
   const start = () => {
+    stop?.abort();
     stop = new AbortController();
-    signal.addEventListener("abort", () => stop.abort(), { once: true });
-    toggle.textContent = "Pause";
-    status.textContent = seen ? `live, ${seen} seen` : "live";
     const own = stop.signal;
+    signal.addEventListener("abort", () => stop.abort(), { once: true, signal: own });
     follow(own, add).then(
-      () => { if (!own.aborted) status.textContent = "ended: closed"; },
+      () => { if (!own.aborted) say("ended: closed"); },
       (error) => {
         if (own.aborted || error.name === "AbortError") return;
-        status.textContent = "stopped";
-        wrong.replaceChildren(h("p", { class: "bad", role: "alert" }, error.message));
-        toggle.textContent = "Go on";
+        if (PASSING.has(error.status)) {
+          say(`${error.message}; trying again`);
+          setTimeout(() => { if (!own.aborted) start(); }, TRY_AGAIN_MS);
+          return;
+        }
+        say("stopped");
+        wrong.replaceChildren(note(error.message, "bad"));
+        toggle.textContent = "Resume";
         stop.abort();
       });
   };
   const toggle = button("Pause", () => {
     if (stop.signal.aborted) {
       wrong.replaceChildren();
+      toggle.textContent = "Pause";
+      add([]);
       start();
     } else {
       stop.abort();
-      toggle.textContent = "Go on";
-      status.textContent = "paused";
+      toggle.textContent = "Resume";
+      say("paused");
     }
   });
   start();

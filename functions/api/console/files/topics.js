@@ -1,14 +1,15 @@
 // Topics and queues: the list, and of each one records, search, rollups, jobs, configuration.
 
 import { ask, button, bytes, choice, count, facts, field, h, json, link, note, nothing, record, span, table, time, trying } from "./dom.js";
-import { call, get, pause, post, query, topicPath } from "./api.js";
+import { call, get, post, query, repeat, topicPath } from "./api.js";
 import { chart } from "./chart.js";
-import { listing, tabs } from "./listing.js";
+import { firstSteps, listing, tabs } from "./listing.js";
 import { rollups } from "./rollups.js";
 import { search } from "./search.js";
 import { tail } from "./tail.js";
 
 const FIRST = 100; // records that are shown at once
+const MOST_LEASES = 100;
 const REFRESH_MS = 2000;
 const [FROM, DELIVERIES, JOB] = ["$dead_letter_from", "$dead_letter_deliveries", "$dead_letter_src_seq"];
 
@@ -21,8 +22,9 @@ export const show = ({ place, parts: [name, tab], signal }) => (name ? one(place
 const list = async (place) => {
   const type = choice([{ value: "", label: "topics and queues" }, { value: "log", label: "topics" }, { value: "queue", label: "queues" }]);
   const load = await listing({
-    place, title: "Topics and queues", creates: "Create a topic", create, tools: field("Show", type),
-    columns: ["name", "type", "#records", "#size", "#newest seq"], empty: "There are no topics yet.",
+    place, title: "Topics and queues", creates: "Create", create: () => create(type.value), tools: field("Show", type),
+    columns: ["name", "type", "#records", "#size", "#newest seq"], empty: () => (type.value ? "None of those that were loaded." : firstSteps("There are no topics or queues yet.", [
+      ["PUT", "/v0/topics/readings", {}], ["POST", "/v0/topics/readings", { records: [{ data: { celsius: 21.5 } }] }]])),
     page: async (prefix, cursor) => {
       const page = await get(`/v0/topics?${query({ prefix, cursor, page_size: 100 })}`);
       return {
@@ -37,20 +39,30 @@ const list = async (place) => {
   type.addEventListener("change", () => load());
 };
 
-const create = () => ask("Create a topic", [
-  field("Name", h("input", { name: "name", required: true, autofocus: true, autocomplete: "off", pattern: "[A-Za-z0-9][A-Za-z0-9._:\\-]*" })),
-  field("Type", choice([
+const create = (chosen) => {
+  const type = choice([
     { value: "log", label: "topic: readers see each record" }, { value: "queue", label: "queue: workers lease jobs" },
-  ], { name: "type" })),
-  field("Records live for, in seconds", h("input", { name: "ttl", type: "number", min: 0 }), "Empty: for good."),
-  field("Of a queue: lease, in seconds", h("input", { name: "lease", type: "number", min: 1, value: 30 })),
-  field("Of a queue: deliveries before a job is given up", h("input", { name: "deliveries", type: "number", min: 0, value: 5 })),
-  field("Of a queue: topic for jobs that were given up", h("input", { name: "dead" })),
-], "Create", async ({ name, type, ttl, lease, deliveries, dead }) => {
-  const queue = type === "queue" ? { lease_ms: lease * 1000, max_deliveries: Number(deliveries), dead_letter: dead || null } : {};
-  await call("PUT", topicPath(name), { type, ...(ttl && { ttl_ms: ttl * 1000 }), ...queue });
-  location.hash = href(name, type === "queue" ? "jobs" : "records");
-});
+  ], { name: "type" });
+  const ofQueue = h("div", { class: "stack" },
+    field("Lease, in seconds", h("input", { name: "lease", type: "number", min: 1, value: 30 }), "A job that is not completed by then is delivered again."),
+    field("Dead-letter topic", h("input", { name: "dead", autocomplete: "off" }), "Empty: jobs are delivered until they are completed."),
+    field("Deliveries before a job goes there", h("input", { name: "deliveries", type: "number", min: 0, value: 5 })));
+  const follow = () => { ofQueue.hidden = type.value !== "queue"; };
+  type.addEventListener("change", follow);
+  type.value = chosen || "log";
+  follow();
+  ask("Create a topic or a queue", [
+    field("Name", h("input", { name: "name", required: true, autofocus: true, autocomplete: "off", pattern: "[A-Za-z0-9][A-Za-z0-9._:\\-]*" }),
+      "Letters, digits, and . _ : - after the first."),
+    field("Type", type),
+    field("Records live for, in seconds", h("input", { name: "ttl", type: "number", min: 0 }), "Empty: for good."), ofQueue,
+  ], "Create", async ({ name, ttl, lease, deliveries, dead }) => {
+    const isQueue = type.value === "queue";
+    const queue = isQueue ? { lease_ms: lease * 1000, max_deliveries: Number(deliveries), dead_letter: dead || null } : {};
+    await call("PUT", topicPath(name), { type: type.value, ...(ttl && { ttl_ms: ttl * 1000 }), ...queue });
+    location.hash = href(name, isQueue ? "jobs" : "records");
+  });
+};
 
 const one = async (place, name, tab, signal) => {
   const path = topicPath(name);
@@ -61,7 +73,7 @@ const one = async (place, name, tab, signal) => {
   place.append(
     h("p", { class: "where" }, link("#/topics", "Topics and queues")),
     h("div", { class: "row" }, h("h1", {}, name), h("span", { class: "grow" }), button("Delete", () => remove(path, name))),
-    facts([["type", state.type], ["records", count(state.count)], ["size", bytes(state.bytes)], ["seqs", `${state.earliest_seq} to ${state.head_seq}`],
+    facts([["type", state.type], ["records", count(state.count)], ["size", bytes(state.bytes)], ["seqs", state.count ? `${state.earliest_seq} to ${state.head_seq}` : null],
       ["last write", time(state.last_write_ts)], ["kept for", state.config.ttl_ms ? span(state.config.ttl_ms) : null]]),
     tabs(`#/topics/${encodeURIComponent(name)}`, isQueue ? [["jobs", "Jobs"], ...VIEWS] : VIEWS, shown),
     view);
@@ -99,10 +111,10 @@ const records = (place, path, state, signal) => {
       data.value = "";
     });
   });
+  let seq = Math.max(state.head_seq - FIRST, 0);
   place.append(form, wrong, tail({
     title: "Records", columns: ["#seq", "time", "tag", "node", "record"], signal,
     follow: async (own, add) => {
-      let seq = Math.max(state.head_seq - FIRST, 0);
       let wait = 0;
       for (;;) {
         const page = await post(`${path}/diff`, { from_seq: seq, limit: FIRST, include_tags: true, ...(wait && { wait_ms: wait }) }, { signal: own });
@@ -117,55 +129,55 @@ const records = (place, path, state, signal) => {
 
 const jobs = (place, path, name, state, signal) => {
   const { config } = state;
-  const depth = h("div", { "aria-live": "off" });
+  const depth = h("div", { class: "big" });
   const wrong = h("div");
+  const leases = h("section");
   const letters = h("section");
   const timings = h("section");
-  const draw = ({ queue }) => depth.replaceChildren(h("div", { class: "big" }, facts([
-    ["ready", count(queue.ready)], ["leased", count(queue.in_flight)], ["given up", count(queue.dead_lettered)]])));
-  draw(state);
-  place.append(depth, facts([["lease", span(config.lease_ms)], ["deliveries before a job is given up", config.max_deliveries || "no limit"],
-    ["goes to then", config.dead_letter ? link(href(config.dead_letter), config.dead_letter) : null]]), wrong, letters, timings);
+  place.append(depth, facts([["lease", span(config.lease_ms)], ["deliveries", config.dead_letter ? config.max_deliveries || "no limit" : "no limit"],
+    ["dead letters go to", config.dead_letter ? link(href(config.dead_letter), config.dead_letter) : "nowhere"]]), wrong, leases, letters, timings);
   let given = -1;
+  let last;
   const refresh = async () => {
-    const now = await get(`${path}?touch=false`, { signal });
-    draw(now);
-    if (now.queue.dead_lettered !== given && config.dead_letter) {
-      given = now.queue.dead_lettered;
+    const [{ queue }, held] = await Promise.all([
+      get(`${path}?touch=false`, { signal }), call("GET", `${path}/leases?limit=${MOST_LEASES}`, undefined, { signal })]);
+    depth.replaceChildren(facts([["ready", count(queue.ready)], ["leased", count(queue.in_flight)], ["dead-lettered", count(queue.dead_lettered)]]));
+    const rows = JSON.stringify(held.value.leases);
+    if (rows !== last) leases.replaceChildren(...listed(held.value.leases)); // what is the same keeps the focus
+    last = rows;
+    if (queue.dead_lettered !== given && config.dead_letter) {
+      given = queue.dead_lettered;
       await showLetters(letters, path, name, config.dead_letter, signal);
     }
   };
-  trying(wrong, async () => {
-    await refresh();
-    await showTimings(timings, path, signal);
-    for (;;) {
-      await pause(REFRESH_MS, signal);
-      await refresh();
-    }
-  });
+  repeat(REFRESH_MS, signal, () => trying(wrong, refresh));
+  trying(timings, () => showTimings(timings, path, signal));
 };
 
-// Jobs that were given up, the oldest first. A topic is deleted from its front, so a job can go back with those before it.
+const listed = (leases) => [h("h2", {}, "Leases"), leases.length
+  ? table("Leases", ["#job", "worker", "claimed", "lease ends", "#deliveries"], leases.map((one) =>
+    [`${one.$seq}`, one.node, time(one.claimed_ts), time(one.deadline), `${one.deliveries}`]))
+  : nothing("No worker holds a job."),
+leases.length === MOST_LEASES ? note(`The first ${MOST_LEASES} that end.`) : ""];
+
+// The jobs in the dead-letter topic that are of this queue, the oldest first.
 const showLetters = async (place, path, name, topic, signal) => {
   const wrong = h("div");
   const dead = topicPath(topic);
   const answer = await call("POST", `${dead}/diff`, { from_seq: 0, limit: FIRST, include_tags: true }, { signal, accept: [404] });
-  const all = answer.status === 404 ? [] : answer.value.records;
-  const foreign = all.findIndex((each) => each.meta?.[FROM] !== name);
-  const own = foreign < 0 ? all : all.slice(0, foreign);
-  const retry = (until) => trying(wrong, async () => {
-    for (const letter of own.filter((each) => each.$seq <= until)) {
-      await post(path, jobOf(letter));
-      await post(`${dead}/delete`, { before_seq: letter.$seq + 1 });
-    }
+  const page = answer.status === 404 ? { records: [], caught_up: true } : answer.value;
+  const own = page.records.filter((each) => each.meta?.[FROM] === name);
+  const retry = (letter) => trying(wrong, async () => {
+    await post(path, jobOf(letter));
+    await post(`${dead}/delete`, { seqs: [letter.$seq] });
     await showLetters(place, path, name, topic, signal);
   });
-  place.replaceChildren(h("h2", {}, "Jobs that were given up"), wrong, own.length
-    ? table("Jobs that were given up", ["#seq", "#job", "#deliveries", "tag", "data", ""], own.map((each, at) => [
+  place.replaceChildren(h("h2", {}, "Dead letters"), wrong, own.length
+    ? table("Dead letters", ["#seq", "#job", "#deliveries", "tag", "data", ""], own.map((each) => [
       `${each.$seq}`, each.meta[JOB], each.meta[DELIVERIES], each.$tag, record(each.data),
-      button(at ? "Retry up to here" : "Retry", () => retry(each.$seq), { disabled: !JSON.rawJSON })]))
+      button("Retry", () => retry(each), { disabled: !JSON.rawJSON, "aria-label": `Retry ${each.$seq}` })]))
     : nothing("None."),
-  foreign >= 0 ? note(`Record ${all[foreign].$seq} of ${topic} is not a job of this queue: what follows it is not shown.`) : "",
+  page.caught_up ? "" : note(`Only the first ${FIRST} records of ${topic} were looked at.`),
   JSON.rawJSON ? "" : note("This browser can't hand numbers on as they were written: use `headrace queue dead-letters retry`."));
 };
 
@@ -186,7 +198,7 @@ const showTimings = async (place, path, signal) => {
       bars: buckets.map((one) => ({
         start: Date.parse(one.start), end: Date.parse(one.end), values: [one.acked, one.nacked, one.expired, one.dead],
       })) }),
-    table("By hour", ["hour", "#claimed", "#acked", "#again", "#given back", "#expired", "#given up", "#wait p95", "#run p95"], buckets.map((one) => [
+    table("By hour", ["hour", "#claimed", "#acked", "#redelivered", "#nacked", "#expired", "#dead", "#wait p95", "#run p95"], buckets.map((one) => [
       time(one.start), ...[one.claimed, one.acked, one.redelivered, one.nacked, one.expired, one.dead].map(count),
       one.wait_ms.p95 == null ? "–" : span(Number(one.wait_ms.p95)), one.run_ms.p95 == null ? "–" : span(Number(one.run_ms.p95))])))
     : nothing("Nothing was claimed."));
