@@ -24,6 +24,7 @@ from headrace.log.prune import Ahead, Pruner
 from headrace.log.requests import (
     EVERYTHING,
     At,
+    Describe,
     Head,
     ReadPage,
     RecordsPage,
@@ -33,7 +34,7 @@ from headrace.log.requests import (
 )
 from headrace.log.seam import Which, split
 from headrace.log.times import TimeFinder
-from headrace.log.view import RAW, Collector, RecordCollector, View
+from headrace.log.view import RAW, Collector, DescribingCollector, RecordCollector, View
 from headrace.manifest.manifest import Manifest
 from headrace.objects import ObjectMissing
 from headrace.segment import reader
@@ -72,6 +73,7 @@ class Reader:
         max_records: int = PAGE_RECORDS,
         max_bytes: int = PAGE_BYTES,
         until: float | None = None,
+        describe: Describe | None = None,
     ) -> ReadPage:
         """Returns one page of records.
 
@@ -80,6 +82,8 @@ class Reader:
             selection: which records to return.
             touch: whether the read renews a sliding TTL.
             until: monotonic seconds at which a selecting read ends with what it has, and says how far it came.
+            describe: returns what the page has instead of a record's data. Then no index run is asked, and no record
+                passed over: its columns are read with it.
 
         Raises:
             InvalidRequest: the cursor is of a future incarnation.
@@ -88,7 +92,7 @@ class Reader:
             Also the errors of `Log.head`.
         """
         for _ in join.looks(split(which)[0], "below the floor"):
-            page = self._read(which, at, selection, touch, max_records, max_bytes, until)
+            page = self._read(which, at, selection, touch, max_records, max_bytes, until, describe)
             manifest = self._pictures.manifest(page.head.log_id)
             begin = 0 if manifest is None else manifest.begin_offset
             if begin <= max(page.start, page.head.config.base_offset):
@@ -105,6 +109,7 @@ class Reader:
         max_records: int,
         max_bytes: int,
         until: float | None,
+        describe: Describe | None,
     ) -> ReadPage:
         """Returns a page as `read` does; records that are dropped meanwhile are left out of it."""
         end, head, picture = self._end(which, at)
@@ -128,6 +133,8 @@ class Reader:
             self._controls.touch(picture)
         monotonic = self._stores.clock.monotonic
         page = Collector(view, max_records, max_bytes, lambda: until is not None and monotonic() >= until)
+        if describe is not None:
+            page = DescribingCollector(page, self.columns, partial(describe, head))
         start = position
         position = self.fill_all(head.log_id, config, position, head.state.next_offset, end, page)
         scan = Scan(page.scanned, page.limit_reached) if view.scans else None
@@ -288,7 +295,7 @@ class Reader:
             SegmentMissing: nothing was read, because the first segment does not exist.
         """
         end = min(manifest.end_offset, stop)
-        if not page.view.selects or not prune.is_worth(self._segments(manifest, position, end), page.view):
+        if not page.prunes or not prune.is_worth(self._segments(manifest, position, end), page.view):
             return self._fill_segments(manifest, position, end, page)
         start = position
         while position < end and not page.full:
@@ -341,7 +348,7 @@ class Reader:
         for segment in self._segments(manifest, position, stop):
             through = min(segment.end_offset, stop)
             try:
-                if page.view.key is not None:
+                if page.prunes and page.view.key is not None:
                     position = self._fill_by_key(segment, page.view.key, position, through, page)
                     if position < through:
                         break

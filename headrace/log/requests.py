@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, TypedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias, TypedDict
 
 from headrace.batch import Record
 from headrace.errors import Gone, InvalidRequest
@@ -55,6 +55,9 @@ class Selection(NamedTuple):
 EVERYTHING = Selection()
 
 
+Describe: TypeAlias = Callable[[Head, Record], bytes]
+
+
 class Bounds(TypedDict, total=False):
     """The options and limits of a read.
 
@@ -62,12 +65,14 @@ class Bounds(TypedDict, total=False):
         touch: whether the read renews a sliding TTL.
         max_records, max_bytes: the maximum size of the page.
         until: monotonic seconds at which a selecting read ends with what it has, and says how far it came.
+        describe: returns what the page has instead of a record's data.
     """
 
     touch: bool
     max_records: int
     max_bytes: int
     until: float | None
+    describe: Describe | None
 
 
 class Scan(NamedTuple):

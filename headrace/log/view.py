@@ -113,7 +113,7 @@ class Collector:
         self.scanned = 0
         self._looked = False
         self._stopped = False
-        self._late = late
+        self.late = late
 
     @property
     def count(self) -> int:
@@ -137,7 +137,7 @@ class Collector:
         """
         if self._stopped or self.count >= self.max_records or self.size >= self.max_bytes or self.limit_reached:
             return True
-        return self.view.selects and self._looked and self._late()
+        return self.view.selects and self._looked and self.late()
 
     @property
     def limit_reached(self) -> bool:
@@ -234,13 +234,55 @@ class Collector:
             self.size += len(shown)
         return True
 
+    @property
+    def prunes(self) -> bool:
+        """Whether records that the view selects may be found by their offsets, without the columns of the others."""
+        return self.view.selects
+
     def _check(self) -> None:
-        if self._late():
+        if self.late():
             raise query.OutOfTime
 
     def passed(self) -> None:
         """Notes that something was looked at, even if the view selected no record of it."""
         self._looked = True
+
+
+class DescribingCollector(Collector):
+    """A page being filled with the selected records, each as a description of it.
+
+    Args:
+        page: an empty page with its limits.
+        columns: the cache of key pages.
+        describe: returns the text for a record, whose data is as the view shows it.
+    """
+
+    prunes = False
+
+    def __init__(self, page: Collector, columns: ColumnCache, describe: Callable[[Record], bytes]) -> None:
+        super().__init__(page.view, page.max_records, page.max_bytes, page.late)
+        self._columns = columns
+        self._describe = describe
+
+    def take(self, offset: int, batch: Batch) -> int:
+        """Adds descriptions of the selected ones of a batch of consecutive records, as in `Collector`."""
+        looked = 0
+        for record in batch.records(offset):
+            before = self.count
+            if self.view.key in (None, record.key) and not self.look(record.offset, record.data):
+                break
+            if self.count > before:
+                shown = self.data[-1]
+                self.data[-1] = self._describe(record._replace(data=shown))
+                self.size += len(self.data[-1]) - len(shown)
+            looked += 1
+            if self.full:
+                break
+        return looked
+
+    def take_sealed(self, objects: Objects, segment: Segment, offset: int, max_records: int, max_bytes: int) -> int:
+        """Adds descriptions of the selected ones of consecutive records of a segment, as in `Collector`."""
+        return self.take(offset, self._columns.read(objects, segment, offset, max_records, max_bytes))
 
 
 class RecordCollector(Collector):

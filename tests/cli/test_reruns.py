@@ -53,7 +53,12 @@ def interrupt_at(server: FakeServer, number: int, death: Callable[..., httpx.Res
 @pytest.mark.parametrize("death", [killed, killed_after])
 @pytest.mark.parametrize("named", [(), ("--producer-id", "import-7")])
 def test_a_rerun_goes_on_wherever_the_run_before_died(
-    headrace: Shell, stream: Stream, server: FakeServer, file: Path, death: Callable[..., httpx.Response], named: tuple[str]
+    headrace: Shell,
+    stream: Stream,
+    server: FakeServer,
+    file: Path,
+    death: Callable[..., httpx.Response],
+    named: tuple[str],
 ) -> None:
     args = ("append", "s", "--file", str(file), *BATCHES, *named)
     for number in count():
@@ -94,7 +99,10 @@ def test_an_interrupted_run_says_what_is_there_and_what_goes_on(
 ) -> None:
     interrupt_at(server, 4, killed_after)
     died = headrace("--key", "secret", "append", "s", "--file", str(file), *BATCHES)
-    assert "stopped: appended 10 records, 21 bytes in 1 request; 10 records were under way, and may be there" in died.stderr
+    assert (
+        "stopped: appended 10 records, 21 bytes in 1 request; 10 records were under way, and may be there"
+        in died.stderr
+    )
     assert f"the same command goes on: headrace --key … append s --file {file} --batch-records 10" in died.stderr
     assert "secret" not in died.stderr
     again = headrace("append", "s", "--file", str(file), *BATCHES, "--json")
@@ -216,7 +224,9 @@ def test_a_file_that_has_changed_in_the_middle_of_a_run_is_refused(
     assert stream.records == RECORDS[:20]
 
 
-def test_other_data_is_not_taken_for_the_data_before(headrace: Shell, stream: Stream, file: Path, tmp_path: Path) -> None:
+def test_other_data_is_not_taken_for_the_data_before(
+    headrace: Shell, stream: Stream, file: Path, tmp_path: Path
+) -> None:
     headrace("append", "s", "--file", str(file))
     headrace("append", "s", "--file", str(write(file, [b"7", b"8"])))
     assert stream.records == [*RECORDS, b"7", b"8"]
@@ -225,9 +235,7 @@ def test_other_data_is_not_taken_for_the_data_before(headrace: Shell, stream: St
     assert stream.records == [*RECORDS, *[b"7", b"8"] * 3]
 
 
-def test_several_files_are_one_input(
-    headrace: Shell, stream: Stream, file: Path, tmp_path: Path
-) -> None:
+def test_several_files_are_one_input(headrace: Shell, stream: Stream, file: Path, tmp_path: Path) -> None:
     args = ("append", "s", "--file", str(file), "--file", str(write(tmp_path / "g", [b"7"])), "--data", "8")
     headrace(*args)
     assert "already appended: 27 records" in headrace(*args).stderr

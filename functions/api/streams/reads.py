@@ -7,21 +7,24 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 from urllib.parse import quote
 
+import orjson
 from starlette.responses import Response
 
 from functions.api.door.answers import AnswerTooLarge, fits
 from functions.api.door.requests import Headers, is_buffered, query_of
 from functions.api.streams.records import NO_STORE
 from headrace import instants
+from headrace.batch import Record
 from headrace.errors import InvalidRequest
 from headrace.limits import FILTER_SCAN_BYTES
-from headrace.log.requests import JSON, At, ReadPage, Selection
+from headrace.log.requests import JSON, At, Head, ReadPage, Selection
 from headrace.streams.values import state_of
 from headrace.streams.verbs import Streams
-from headrace.wal.state import BEGINNING, NOW, decode_cursor
+from headrace.wal.state import BEGINNING, NOW, decode_cursor, encode_cursor
 
 IMMUTABLE = "immutable, max-age=31536000"
 REVALIDATE = "no-cache"  # may be kept, and must be asked for again: the entity tag answers that cheaply
@@ -36,6 +39,9 @@ _LIVE: dict[str, Literal["", "long-poll", "sse"]] = {
     "false": "",
     "0": "",
 }
+
+
+Format: TypeAlias = Literal["json", "raw", "records"]
 
 
 class ReadQuery(NamedTuple):
@@ -53,7 +59,7 @@ class ReadQuery(NamedTuple):
 
     at: At
     explicit: bool
-    format: Literal["json", "raw"] | None
+    format: Format | None
     live: Literal["", "long-poll", "sse"]
     timeout_ms: int | None
     cursor: int | None
@@ -80,17 +86,17 @@ def read_query(scope: Mapping[str, Any], key: str | None = None) -> ReadQuery:
     timeout = given.get("timeout", given.get("timeout_ms"))
     cursor = given.get("cursor", "")
     asked = given.get("format")
-    if asked not in (None, "json", "raw"):
-        raise InvalidRequest("format must be json or raw")
-    if asked == "raw" and _LIVE[live] == "sse":
-        raise InvalidRequest("format=raw has no meaning with live=sse")
+    if asked not in (None, *get_args(Format)):
+        raise InvalidRequest("format must be json, raw or records")
+    if asked in ("raw", "records") and _LIVE[live] == "sse":
+        raise InvalidRequest(f"format={asked} has no meaning with live=sse")
     if "filter" in given and _LIVE[live] == "sse":
         raise InvalidRequest("filter is not supported with live=sse")
     at = _start(given)
     return ReadQuery(
         at=at,
         explicit=at.cursor is not None and at.cursor != BEGINNING,
-        format="json" if asked == "json" else "raw" if asked == "raw" else None,
+        format=cast("Format | None", asked),
         live=_LIVE[live],
         timeout_ms=None if timeout is None else instants.timeout_ms(timeout, "timeout"),
         cursor=int(cursor) if _CURSOR.fullmatch(cursor) else None,
@@ -130,13 +136,31 @@ def body_of(page: ReadPage, query: ReadQuery) -> bytes:
     return b"".join(page.data)
 
 
+def describe(head: Head, record: Record) -> bytes:
+    """Returns a record as a JSON object: the cursor behind it, its append time, its key, and its data: JSON as it is, any
+    other bytes as base64.
+    """
+    about = {
+        "offset": encode_cursor(head.incarnation, record.offset + 1),
+        "time": instants.text_of(record.time_ms),
+        "key": record.key,
+    }
+    is_json = head.config.content_type == JSON
+    data = b'"value":' + record.data if is_json else b'"base64":"' + base64.b64encode(record.data) + b'"'
+    return orjson.dumps(about)[:-1] + b"," + data + b"}"
+
+
 def is_array(page: ReadPage, query: ReadQuery) -> bool:
-    """Returns whether the page is sent as a JSON array: the stream is JSON, and the raw format was not requested."""
-    return page.head.config.content_type == JSON and query.format != "raw"
+    """Returns whether the page is sent as a JSON array: the stream is JSON, and the raw format was not requested; or
+    descriptions of records were.
+    """
+    return query.format == "records" or (page.head.config.content_type == JSON and query.format != "raw")
 
 
 def shown_type(page: ReadPage, query: ReadQuery) -> str:
-    """Returns the content type of the response: the stream's, or `application/octet-stream` for JSON requested as raw."""
+    """Returns the content type of the response: the stream's, unless another form was requested."""
+    if query.format == "records":
+        return JSON
     content_type = page.head.config.content_type
     if content_type == JSON and query.format == "raw":
         return "application/octet-stream"  # JSON texts one after the other are no JSON text
@@ -176,7 +200,7 @@ def etag(page: ReadPage, query: ReadQuery) -> str:
     The offsets include the incarnation. Key and filter are percent-encoded, since headers are ASCII. The definition is
     named, because another one shows other forms of records, or finds others by the same filter.
     """
-    shown = "json" if is_array(page, query) else "raw"
+    shown = "records" if query.format == "records" else "json" if is_array(page, query) else "raw"
     state = "closed" if page.at_eof else "tail" if page.up_to_date else "open"
     if (definition := page.head.state.definition) is not None:
         state += f":d{definition.number}-{definition.nonce}"
@@ -220,14 +244,15 @@ def reader(scope: Mapping[str, Any], logs: Streams, query: ReadQuery) -> Read:
 
     It also raises `AnswerTooLarge`, if the first record of a page does not fit.
     """
+    described = partial(logs.read, describe=describe) if query.format == "records" else logs.read
     if not is_buffered(scope):
-        return logs.read
+        return described
 
     def read(name: str, at: At, selection: Selection, **options: Any) -> ReadPage:
-        page = logs.read(name, at, selection, **options)
+        page = described(name, at, selection, **options)
         while (count := count_fitting(page, query)) < len(page.data):
             # Read again, so that the page says itself where it ends: with a selection only a read knows.
-            page = logs.read(name, at, selection, **{**options, "touch": False}, max_records=max(1, count))
+            page = described(name, at, selection, **{**options, "touch": False}, max_records=max(1, count))
             if not count:
                 raise AnswerTooLarge("record", {"Stream-Next-Offset": page.text(page.next)})
         return page
