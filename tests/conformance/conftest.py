@@ -19,6 +19,7 @@ from tests.conformance.coverage import FEATURES, TOPICS
 from tests.conformance.memory import MEMORY
 from tests.conformance.topics.client import Server
 from tests.conformance.topics.configurations import CONFIGURATIONS, GUARDED, STREAMED, STREAMING, STRICTEST
+from tests.conftest import is_full
 from tests.support.emulated_cloud import dev_server
 from tests.support.pipeline import NO_METRICS
 
@@ -74,7 +75,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         if request.param == MEMORY:
             yield memory.serving({**NO_METRICS, "HEADRACE_ALLOW_RESET": "1"}, 3)
             return
-        with dev_server(*CONFIGURATIONS[request.param], environment=NO_METRICS) as running:
+        with dev_server(
+            *CONFIGURATIONS[request.param], environment=NO_METRICS, on_data=not is_full(request.config)
+        ) as running:
             yield Server(running.url, http)
 
 
@@ -90,5 +93,5 @@ def limited(request: pytest.FixtureRequest) -> Iterator[Server]:
         if getattr(request, "param", None) == MEMORY:
             yield memory.serving({**NO_METRICS, **GUARDED}, 1, "all")
             return
-        with dev_server(environment={**NO_METRICS, **GUARDED}) as running:
+        with dev_server(environment={**NO_METRICS, **GUARDED}, on_data=not is_full(request.config)) as running:
             yield Server(running.url, http, "all")

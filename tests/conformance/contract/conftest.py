@@ -17,6 +17,7 @@ from tests.conformance.contract.client import TEXT, Api, Stream
 from tests.conformance.contract.configurations import CONFIGURATIONS, STRICTEST
 from tests.conformance.contract.stages import ASKED_FULLY, PLANS, Stage, stages
 from tests.conformance.memory import MEMORY
+from tests.conftest import is_full
 from tests.support.emulated_cloud import dev_server
 
 EXTERNAL_URL = os.environ.get("HEADRACE_CONTRACT_URL")
@@ -84,7 +85,7 @@ def api(request: pytest.FixtureRequest) -> Iterator[Api]:
         return
     configuration = CONFIGURATIONS[request.param]
     with (
-        dev_server(*configuration.arguments, environment=soon) as server,
+        dev_server(*configuration.arguments, environment=soon, on_data=not is_full(request.config)) as server,
         Api(server.url, seals=configuration.seals) as started,
     ):
         yield started
@@ -103,9 +104,9 @@ def text(api: Api) -> Stream:
 
 
 @pytest.fixture(scope="session")
-def every_stage() -> Iterator[dict[str, Stage]]:
+def every_stage(request: pytest.FixtureRequest) -> Iterator[dict[str, Stage]]:
     """Streams that hold their records in the tail, in segments, in index runs, ...; on a server of their own."""
-    with stages() as made:
+    with stages(on_data=not is_full(request.config)) as made:
         yield made
 
 

@@ -164,7 +164,7 @@ def filled(api: Api, names: Iterable[str] = PLANS) -> dict[str, Stage]:
 
 
 @contextmanager
-def stages() -> Iterator[dict[str, Stage]]:
-    """Yields every stage by its name, all on one server that they have to themselves."""
-    with dev_server(*ARGUMENTS, runs_jobs=True) as server, Api(server.url) as api:
+def stages(*, on_data: bool) -> Iterator[dict[str, Stage]]:
+    """Yields every stage by its name, all on one server that they have to themselves. `on_data` is as of `dev_server`."""
+    with dev_server(*ARGUMENTS, runs_jobs=True, on_data=on_data) as server, Api(server.url) as api:
         yield filled(api)

@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError, NotFound, StoreError, StoreTimeout
-from headrace.features import fold
-from headrace.features.errors import Behind, Stopped, TableNotFound, Unfolded
+from headrace.features.errors import Behind, TableNotFound, Unfolded
 from headrace.features.fold import Folder
-from headrace.features.pipeline.ops.core import Sum
 from headrace.features.pipeline.registry import pipeline_of
 from headrace.features.register import Registrations
 from headrace.features.tail import MAX_TAIL_BYTES
@@ -22,7 +20,7 @@ from headrace.features.values import FOLD, REGISTER, GetRequest, lane
 from headrace.features.verbs import Features
 from tests.support.faults import Faulty
 from tests.unit.features.interposing import Died, Interposed, at_every_call, die
-from tests.unit.features.world import NS, World, event, poison, table, tx
+from tests.unit.features.world import NS, World, event, table, tx
 
 EXPECTED = {"c": 3, "s": 6.0}
 
@@ -279,27 +277,6 @@ def test_a_refusal_of_an_event_with_lanes_is_checked_on_fresh_state() -> None:
     assert world.get()["c"] == 2
 
 
-def test_an_operator_that_fails_stops_its_own_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(event(), table("Good", c="count"), table("Bad", s=("sum", {"field": "amount"})))
-    world.push(tx(amount=1))
-    world.fold()
-
-    monkeypatch.setattr(Sum, "fold", poison)
-    folder = Folder(Registrations(world.stores))
-    world.push(tx(amount=2))
-    done = folder.fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10)
-    assert ([stop.generation for stop in done.stopped], done.is_done) == (["Bad.1.0"], True)
-    monkeypatch.undo()
-    other = world.other()
-    with pytest.raises(Stopped):
-        world.get(table="Bad", by=other)
-    assert world.get(table="Good", by=other) == {"c": 2}
-    world.register(table("Bad", s=("sum", {"field": "n"})), force=True)
-    world.push(tx(n=3))
-    world.fold()
-    assert world.get(table="Bad") == {"s": 3.0}
-
-
 def test_an_answer_names_its_own_events_though_another_thread_has_read_on() -> None:
     world = pushed()
     world.get()
@@ -314,78 +291,6 @@ def test_an_answer_names_its_own_events_though_another_thread_has_read_on() -> N
     world.api._lanes.read = read_and_let_others_read
     answer = world.api.get(NS, [GetRequest("U", "a")])
     assert (answer.rows, answer.as_of.lanes) == ([EXPECTED], {("Tx", 0): 3})
-
-
-@pytest.mark.parametrize("method", ["fold", "read"])
-def test_an_event_that_makes_features_fail_refuses_reads_of_its_table_alone(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world = World(event(), table("Good", c="count"), table("Bad", s=("sum", {"field": "amount"})))
-    world.push()
-    monkeypatch.setattr(Sum, method, poison)
-    good, bad = world.other().get(NS, [GetRequest("Good", "a"), GetRequest("Bad", "a")]).rows
-    assert good == {"c": 1}
-    assert isinstance(bad, Stopped)
-
-
-def test_a_pass_with_many_rows_ends_in_time_and_stops_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row takes a second here, and a folder that is not back in time dies without a word."""
-    names, users = ("A", "B", "C", "D"), [f"u{number}" for number in range(25)]
-    world = World(event(), *(table(name, c="count") for name in names))
-    for user in users:
-        world.push(tx(user=user))
-    monkeypatch.setattr(fold, "MAX_ROWS", 8)
-    tries = passes = 0
-    is_done = False
-    while not is_done:
-        tries, passes = tries + 1, passes + 1
-        assert passes < 30
-        port = Interposed(world.stores)
-        rows: Any = port.stores.tables["features"]
-        began, real = world.clock.monotonic(), rows.put
-
-        def put(row: Any, replaces: Any, began: float = began, real: Any = real) -> Any:
-            world.clock.advance(1)
-            if world.clock.monotonic() > began + 20:
-                raise Died
-            return real(row, replaces)
-
-        rows.__dict__["put"] = put
-        with suppress(Died):
-            folder = Folder(Registrations(port.stores))
-            done = folder.fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10, tries)
-            assert done.stopped == ()
-            is_done, tries = done.is_done, 0
-    assert [world.get(user, name, by=world.other()) for user in users for name in names] == [{"c": 1}] * 100
-
-
-def test_what_ends_folders_without_a_word_is_found_and_stopped() -> None:
-    world = World(event(), table("Good", c="count"), table("Bad", s=("sum", {"field": "amount"})))
-    world.push()
-    ends = 0
-    for tries in range(1, 8):
-        port = Interposed(world.stores)
-        folder = Folder(Registrations(port.stores))
-        rows: Any = port.stores.tables["features"]
-        real = rows.put
-
-        def put(row: Any, replaces: Any, real: Any = real) -> Any:
-            if row.key.generation.startswith("Bad"):
-                raise Died
-            return real(row, replaces)
-
-        rows.__dict__["put"] = put
-        try:
-            done = folder.fold(lane(NS, "Tx", 0), world.clock.monotonic() + 10, tries)
-        except Died:
-            ends += 1
-            continue
-        assert done.is_done
-        break
-    assert ends == 3, "twice as a whole, once alone"
-    assert world.get(table="Good", by=world.other()) == {"c": 1}
-    with pytest.raises(Stopped):
-        world.get(table="Bad", by=world.other())
 
 
 def test_acknowledgements_do_not_outrun_the_folder_and_no_reader_is_left_without_the_newest() -> None:
