@@ -23,6 +23,8 @@ COMMANDS = {
     "search": Lazy("cli.commands.search:command", "Find records by a query."),
     "aggregate": Lazy("cli.commands.aggregate:command", "Summarize records by time and dimensions."),
     "keys": Lazy("cli.commands.keys:command", "List the routing keys of a stream."),
+    "schema": Lazy("cli.commands.schema:command", "Schemas, lenses and search fields of a JSON stream."),
+    "profile": Lazy("cli.commands.profile:command", "What the records of a stream mean."),
     "topic": Lazy("cli.commands.topic:command", "Topics: logs with tags, time limits and caps."),
     "queue": Lazy("cli.commands.queue:command", "Queues of jobs, and workers for them."),
     "router": Lazy("cli.commands.router:command", "Rules that copy records from topic to topic."),
@@ -30,6 +32,8 @@ COMMANDS = {
     "features": Lazy("cli.commands.features:command", "Feature tables: register, push events, read features."),
     "work": Lazy("cli.commands.work:command", "Run a command for what is appended to streams, shared by workers."),
     "subscription": Lazy("cli.commands.subscription:command", "Subscriptions: wake a worker or a webhook."),
+    "ping": Lazy("cli.commands.ping:command", "Measure how soon a server answers, and say its version."),
+    "bench": Lazy("cli.commands.bench:command", "Put a small load on a server, and say how it did."),
     "context": Lazy("cli.commands.context:command", "Save servers and keys, and choose one to use."),
     "index": Lazy("cli.commands.index:command", "Show the indexes of streams, wait for them, or rebuild them."),
 }
