@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -42,7 +43,9 @@ def _anchors(page: Path) -> frozenset[str]:
     words = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
     slugs = Counter(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in words)
     # Of headings that are the same, GitHub numbers the later ones with a hyphen, the site with a line.
-    return frozenset(slug for slug, count in slugs.items() if count == 1) | set(re.findall(r'<a id="([\w-]+)">', text))
+    return frozenset(slug for slug, count in slugs.items() if count == 1) | set(
+        re.findall(r'<a id="([\w-]+)">', text)
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -51,6 +54,25 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
         file = (page.parent / target).resolve() if target else page
         assert file.exists(), target
         assert not anchor or anchor in _anchors(file), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lists_are_lists_to_every_renderer(page: Path) -> None:
+    """That of the site wants an empty line before a list, and four columns before what is below an item."""
+    before = ""
+    for line in _prose(page).splitlines():
+        item = re.match(r"( *)(?:[-*]|\d+\.) ", line)
+        if item:
+            assert len(item[1]) % 4 == 0, line
+            assert not before or re.match(r" *(?:[-*]|\d+\.) |  |#", before), f"no empty line before: {line}"
+        before = line
+
+
+def test_the_site_has_every_page_in_its_navigation() -> None:
+    text = (ROOT / "zensical.toml").read_text()
+    tomllib.loads(text)
+    named = [ROOT / name for name in re.findall(r'" = "([\w/.-]+\.md)" \}', text)]
+    assert sorted(named) == sorted({*PAGES, ROOT / "index.md"} - {ROOT / "README.md"})
 
 
 def test_every_section_that_the_product_names_exists() -> None:
