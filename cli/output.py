@@ -9,7 +9,6 @@ from typing import BinaryIO
 
 from rich.progress import (
     BarColumn,
-    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
@@ -21,6 +20,7 @@ from rich.table import Column
 from rich.text import Text
 
 from cli.errors import BadInput
+from cli.tables import counted, size
 from cli.terminal import clean, console, output
 
 LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
@@ -103,36 +103,49 @@ def steps_bar(*extra: ProgressColumn) -> Progress:
     )
 
 
+class Amount(ProgressColumn):
+    """A progress column: how much of the total is done, in records or bytes; without a total, the bytes."""
+
+    def render(self, task: Task) -> Text:
+        if task.fields["by_records"] and task.total is not None:
+            return Text(f"{int(task.completed):,}/{int(task.total):,}", style="green")
+        done = size(int(task.fields["bytes"]))
+        return Text(f"{done}/{size(int(task.total))}" if task.total else done, style="green")
+
+
 class Rate(ProgressColumn):
     """A progress column: the number of records and records per second; bytes per second while there are no records."""
 
     def render(self, task: Task) -> Text:
-        records = int(task.fields.get("records", 0))
+        records = int(task.fields["records"])
         elapsed = task.elapsed or 0.001
         if records:
-            return Text(f"{records:,} records, {records / elapsed:,.0f}/s", style="cyan")
-        return Text(f"{task.completed / elapsed / 1e6:.1f} MB/s", style="cyan")
+            return Text(f"{counted(records, 'record')}, {records / elapsed:,.0f}/s", style="cyan")
+        return Text(f"{size(task.fields['bytes'] / elapsed)}/s", style="cyan")
 
 
 class ProgressBar:
-    """A counter of bytes and records, shown while standard error is a terminal."""
+    """A counter of bytes and records, shown while standard error is a terminal, unless it is hidden, for instance because
+    records go there, too. It has a bar if it knows a total: of bytes, or of records (`expect`).
+    """
 
-    def __init__(self, label: str, total_bytes: int | None = None) -> None:
+    def __init__(self, label: str, total_bytes: int | None = None, *, is_hidden: bool = False) -> None:
         self.bytes = 0
         self.records = 0
         to = console(err=True)
         self._progress = Progress(
-            Label(max_width=24),
-            BarColumn(bar_width=12) if total_bytes else SpinnerColumn(),
-            DownloadColumn(table_column=Column(no_wrap=True)),
+            SpinnerColumn(),
+            Label(max_width=16),
+            BarColumn(bar_width=10),
+            Amount(table_column=Column(no_wrap=True)),
             Rate(table_column=Column(no_wrap=True)),
             TimeElapsedColumn(),
             Label("note", style="yellow"),
             console=to,
             transient=True,
-            disable=not to.is_terminal,
+            disable=is_hidden or not to.is_terminal,
         )
-        self._task = self._progress.add_task(label, total=total_bytes, records=0, note="")
+        self._task = self._progress.add_task(label, total=total_bytes, bytes=0, records=0, note="", by_records=False)
 
     def __enter__(self) -> ProgressBar:
         self._progress.start()
@@ -143,9 +156,18 @@ class ProgressBar:
     ) -> None:
         self._progress.stop()
 
+    def expect(self, records: int) -> None:
+        """Shows a bar for so many records; `reach` moves it."""
+        self._progress.update(self._task, total=records, by_records=True)
+
+    def reach(self, records: int) -> None:
+        """Moves the bar of records: so many are done, or were passed over."""
+        self._progress.update(self._task, completed=records)
+
     def add_bytes(self, count: int) -> None:
         self.bytes += count
-        self._progress.update(self._task, advance=count)
+        is_bar_of_records = self._progress.tasks[0].fields["by_records"]
+        self._progress.update(self._task, bytes=self.bytes, advance=0 if is_bar_of_records else count)
 
     def add_records(self, count: int) -> None:
         self.records += count

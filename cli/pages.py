@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -51,11 +52,19 @@ def is_json(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == "application/json"
 
 
-def catch_up(client: Client, target: Target, offset: str, since: str | None) -> Iterator[Page]:
-    """Yields pages from `offset`, or from the time `since` if that is given, to the stream's current end."""
+def catch_up(
+    client: Client,
+    target: Target,
+    offset: str,
+    since: str | None,
+    selection: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Page]:
+    """Yields pages from `offset`, or from the time `since` if that is given, to the stream's current end. `selection` has
+    more parameters of each request.
+    """
     params = {"since": since} if since else {"offset": offset}
     while True:
-        answer = client.send("GET", target.url, what=f"read {target.name}", params=params)
+        answer = client.send("GET", target.url, what=f"read {target.name}", params={**selection, **params})
         page = page_of(answer, offset)
         yield page
         stands_still = page.next_offset == offset and not page.body.strip(b"[] \n")

@@ -50,6 +50,11 @@ def print_document(data: bytes, *, err: bool = False) -> None:
     out.flush()
 
 
+def is_terminal() -> bool:
+    """Returns whether somebody looks at standard output."""
+    return sys.stdout.isatty()
+
+
 def console(*, err: bool = False) -> Console:
     """Returns a rich console for standard output or standard error, wide enough for a whole row if that is no terminal."""
     from rich.console import Console  # takes 50 ms that most commands do not need

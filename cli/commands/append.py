@@ -133,7 +133,7 @@ def command(
     total = None if None in sizes else sum(size or 0 for size in sizes)
     started = time.monotonic()
     try:
-        with terminable(), ProgressBar(f"append to {target.name}", total) as progress:
+        with terminable(), ProgressBar(f"append {target.name}", total) as progress:
             client.on_retry = progress.note_retry
             items = chain.from_iterable(records(source, file_format, progress.add_bytes) for source in sources)
             tally = Tally(items, is_json=file_format != "bytes")

@@ -9,7 +9,7 @@ import base64
 import json
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -24,6 +24,8 @@ from cli.follow import follow_as
 from cli.options import Connection, Target, connection_options, example, json_bytes
 from cli.output import LINE_BREAKS, LineWriter, RawWriter
 from cli.pages import Page, elements, is_json, page_of
+from cli.selection import Selection, as_object, as_row, find_last, selection_options, start_of_last
+from cli.signals import terminable
 from cli.sse import events
 from cli.subscriptions import LEASE_MS, consumer_id
 from cli.terminal import output, say
@@ -31,9 +33,11 @@ from cli.units import Duration
 
 EPILOG = example(
     "headrace tail orders",
+    "headrace tail orders -n 10 --fields offset,time,value",
     "headrace tail orders --from -1          # all there is, then what comes",
+    "headrace tail orders --filter 'status:open'",
     "headrace tail orders --sse --json | jq .next_offset",
-    "headrace tail orders --as me            # goes on where `me` stopped, on any machine",
+    "headrace tail orders --as me            # goes on where `me` stopped",
 )
 
 
@@ -42,10 +46,10 @@ EPILOG = example(
 @click.option(
     "--from",
     "offset",
-    default="now",
-    show_default=True,
-    help="Offset to start after; -1 is the beginning, now is the end. With --as only these two, for a name that is new.",
+    help="Offset to start after; -1 is the beginning, now is the end. With --as only these two, for a name that is "
+    "new. [default: now]",
 )
+@selection_options
 @click.option(
     "--as",
     "consumer",
@@ -70,7 +74,14 @@ EPILOG = example(
 )
 @connection_options
 def command(
-    connection: Connection, name: str, offset: str, consumer: str | None, lease_ms: int, sse: bool, as_json: bool
+    connection: Connection,
+    name: str,
+    offset: str | None,
+    selection: Selection,
+    consumer: str | None,
+    lease_ms: int,
+    sse: bool,
+    as_json: bool,
 ) -> None:
     """Print each record that is appended to the stream NAME, one per line, until the stream is closed.
 
@@ -81,11 +92,18 @@ def command(
     reader of a name prints at a time; another one waits, and takes over when the first ends, or is killed. What was
     printed by a reader that was killed just then is printed again.
     """
+    if offset is not None and selection.last:
+        raise BadInput("--from and -n exclude each other")
+    if sse and (selection.filter is not None or selection.fields):
+        raise BadInput("--sse goes without --filter and --fields")
+    offset = offset or "now"
     target = connection.target(name)
     client = connection.client(target.url)
     if consumer is not None:
         if sse or offset not in ("-1", "now"):
             raise BadInput("--as goes without --sse and --from OFFSET", "the name says where to start")
+        if selection != Selection():
+            raise BadInput("--as goes without -n, --filter, --routing-key and --fields")
         consumer_id(consumer, target.name)
         check_lease(lease_ms, LEASE_MS)
     head = client.send("HEAD", target.url, what=f"follow {target.name}").headers
@@ -93,18 +111,40 @@ def command(
     if consumer is not None:
         asyncio.run(tail_as(connection, target, consumer, offset, lease_ms, as_json=as_json))
         return
-    if offset == "now":
-        offset = head.get("stream-next-offset", offset)  # fixed now, so that a reconnect misses nothing
     if sys.stderr.isatty():
         client.on_retry = lambda reason, wait_s: say(f"{reason}: again in {wait_s:.1f} s", err=True)
     out = output()
     try:
-        for page in (server_sent if sse else long_poll)(client, target, offset):
-            print_page(out, page, offset, content_type, as_json=as_json)
-            offset = page.next_offset
+        with terminable():
+            for page in start_pages(client, target, head, selection):
+                print_page(out, page, offset, content_type, selection.fields, as_json=as_json)
+                offset = page.next_offset
+            if offset == "now":
+                offset = head.get("stream-next-offset", offset)  # fixed now, so that a reconnect misses nothing
+            follow = server_sent if sse else long_poll
+            for page in follow(client, target, offset, selection.params):
+                print_page(out, page, offset, content_type, selection.fields, as_json=as_json)
+                offset = page.next_offset
     except KeyboardInterrupt:
         say(f"stopped; --from {offset} goes on from here", err=True)
         sys.exit(EXIT_INTERRUPTED)
+
+
+def start_pages(client: Client, target: Target, head: Mapping[str, str], selection: Selection) -> Iterator[Page]:
+    """Yields a page that comes before what is followed: with the last selected records, or an empty one that ends where
+    the last records begin. Nothing without -n.
+    """
+    if selection.last is None:
+        return
+    if not selection.selects:
+        yield Page(b"", start_of_last(selection, head), up_to_date=False, closed=False)
+    elif not (is_json(head.get("content-type", "")) or selection.fields):
+        raise BadInput("-n with --routing-key needs a JSON stream, or --fields")
+    else:
+        found, behind, warning = find_last(client, target, head, selection)
+        if warning:
+            say(warning, err=True)
+        yield Page(b"[" + b",".join(found) + b"]" if found else b"", behind, up_to_date=True, closed=False)
 
 
 async def tail_as(
@@ -118,7 +158,7 @@ async def tail_as(
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
     def show(page: Page, offset: str, content_type: str) -> None:
-        print_page(out, page, offset, content_type, as_json=as_json)
+        print_page(out, page, offset, content_type, (), as_json=as_json)
 
     async with open_consumer(connection, name) as consumer:
         if sys.stderr.isatty():
@@ -130,27 +170,30 @@ async def tail_as(
             sys.exit(EXIT_INTERRUPTED)
 
 
-def print_page(out: BinaryIO, page: Page, offset: str, content_type: str, *, as_json: bool) -> None:
+def print_page(
+    out: BinaryIO, page: Page, offset: str, content_type: str, fields: tuple[str, ...], *, as_json: bool
+) -> None:
+    has_records = is_json(content_type) or bool(fields)
     if as_json:
         if page.body or page.closed:
-            out.write(described(page, offset, content_type) + b"\n")
-    elif is_json(content_type):
+            out.write(described(page, offset, fields, has_records=has_records) + b"\n")
+    elif has_records:
         writer = LineWriter(out)
         for record in elements(page.body):
-            writer.write(record)
+            writer.write(as_row(fields, record) if fields else record)
     else:
         RawWriter(out).write(page.body)
     out.flush()
 
 
-def described(page: Page, offset: str, content_type: str) -> bytes:
+def described(page: Page, offset: str, fields: tuple[str, ...], *, has_records: bool) -> bytes:
     """Returns a page as one line of JSON: `offset` and `next_offset` around the data. Records keep their text, except
     that line breaks become spaces.
     """
     value: dict[str, object] = {"offset": offset, "next_offset": page.next_offset, "closed": page.closed}
-    if is_json(content_type):
-        records = b",".join(record.translate(LINE_BREAKS) for record in elements(page.body))
-        return json_bytes(value)[:-1] + b',"records":[' + records + b"]}"
+    if has_records:
+        records = [as_object(fields, record) if fields else record for record in elements(page.body)]
+        return json_bytes(value)[:-1] + b',"records":[' + b",".join(records).translate(LINE_BREAKS) + b"]}"
     try:
         value["text"] = page.body.decode()
     except UnicodeDecodeError:
@@ -164,11 +207,11 @@ open.
 """
 
 
-def long_poll(client: Client, target: Target, offset: str) -> Iterator[Page]:
+def long_poll(client: Client, target: Target, offset: str, selection: Mapping[str, str]) -> Iterator[Page]:
     """Yields pages from `offset` on as they arrive, empty ones included, until the stream is closed."""
     cursor: str | None = None
     while True:
-        params = live_params("long-poll", offset, cursor)
+        params = {**selection, **live_params("long-poll", offset, cursor)}
         answer = client.send("GET", target.url, what=f"follow {target.name}", params=params)
         page = page_of(answer, offset)
         yield page
@@ -177,7 +220,7 @@ def long_poll(client: Client, target: Target, offset: str) -> Iterator[Page]:
         offset, cursor = page.next_offset, page.cursor
 
 
-def server_sent(client: Client, target: Target, offset: str) -> Iterator[Page]:
+def server_sent(client: Client, target: Target, offset: str, selection: Mapping[str, str]) -> Iterator[Page]:
     """Yields pages from `offset` on through server-sent events, until the stream is closed. Connects again whenever the
     connection ends; raises Unreachable or Refused when it gives up.
     """
@@ -189,7 +232,8 @@ def server_sent(client: Client, target: Target, offset: str) -> Iterator[Page]:
         started = client.now()
         got_data = False
         try:
-            with client.stream(target.url, what=what, params=live_params("sse", offset, cursor)) as answer:
+            params = {**selection, **live_params("sse", offset, cursor)}
+            with client.stream(target.url, what=what, params=params) as answer:
                 is_base64 = answer.headers.get("stream-sse-data-encoding") == "base64"
                 for page in pages(answer.iter_bytes(), offset, is_base64=is_base64):
                     failures = 0

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 import httpx
 import msgspec
+
+from headrace.wal.state import decode_cursor, encode_cursor
 
 RECORDS_PER_PAGE = 3
 
@@ -20,12 +23,18 @@ class Stream:
     closed: bool = False
     producers: dict[str, tuple[int, int]] = field(default_factory=dict)
     created_with: dict[str, str] = field(default_factory=dict)
+    keys: dict[int, str] = field(default_factory=dict)
+    """Routing keys, by the numbers of records."""
 
 
 @dataclass
 class FakeServer:
-    """`faults` are taken one for each request: None lets it through; a callable gets the request and `apply`, which
-    serves it, and returns an answer or raises."""
+    """A filter is a text that records must have in them. With `counts`, offsets are Headrace's, which say how many records
+    are before them; else they are numbers.
+
+    `faults` are taken one for each request: None lets it through; a callable gets the request and `apply`, which serves it,
+    and returns an answer or raises.
+    """
 
     streams: dict[str, Stream] = field(default_factory=dict)
     requests: list[httpx.Request] = field(default_factory=list)
@@ -35,6 +44,7 @@ class FakeServer:
     on_long_poll: Callable[[Stream], None] = lambda stream: None
     resources: dict[str, Callable[[httpx.Request], httpx.Response]] = field(default_factory=dict)
     """The resources below a stream, by `name/_resource`."""
+    counts: bool = False
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
@@ -103,8 +113,9 @@ class FakeServer:
 
     def get(self, stream: Stream, request: httpx.Request) -> httpx.Response:
         asked = request.url.params.get("offset", "-1")
-        start = {"-1": 0, "now": len(stream.records)}.get(asked) if asked in ("-1", "now") else int(asked)
-        assert start is not None
+        start = {"-1": 0, "now": len(stream.records)}.get(asked, -1)
+        if start < 0:
+            start = decode_cursor(asked).position if self.counts else int(asked)
         live = request.url.params.get("live")
         if live and start == len(stream.records) and not stream.closed:
             self.on_long_poll(stream)
@@ -114,7 +125,32 @@ class FakeServer:
         headers = self.position(stream, end)
         if live and start == end:
             return httpx.Response(204, headers=headers)
-        return httpx.Response(200, headers=headers, content=self.page(stream, start, end))
+        return httpx.Response(200, headers=headers, content=self.selected(stream, start, end, request.url.params))
+
+    def selected(self, stream: Stream, start: int, end: int, params: httpx.QueryParams) -> bytes:
+        wanted = [
+            number
+            for number in range(start, end)
+            if params.get("filter", "").encode() in stream.records[number]
+            and params.get("key") in (None, stream.keys.get(number))
+        ]
+        records = [stream.records[number] for number in wanted]
+        is_json = stream.content_type == "application/json"
+        if params.get("format") == "records":
+            data = [b'"value":' + one if is_json else b'"base64":"' + b64encode(one) + b'"' for one in records]
+            records = [
+                self.about(stream, number)[:-1] + b"," + one + b"}" for number, one in zip(wanted, data, strict=True)
+            ]
+        elif not is_json:
+            return b"".join(records)
+        return b"[" + b",".join(records) + b"]"
+
+    def about(self, stream: Stream, number: int) -> bytes:
+        about = {"offset": self.offset(number + 1), "time": f"2030-01-01T00:00:{number:02}.000Z"}
+        return json.dumps({**about, "key": stream.keys.get(number)}).encode()
+
+    def offset(self, number: int) -> str:
+        return encode_cursor(1, number) if self.counts else str(number)
 
     def page(self, stream: Stream, start: int, end: int) -> bytes:
         records = stream.records[start:end]
@@ -131,7 +167,11 @@ class FakeServer:
                     b"data: " + line + b"\n" for line in self.page(stream, start, end).split(b"\n")
                 )
                 yield b"\n"
-            control = {"streamNextOffset": str(end), "upToDate": at_end, "streamClosed": at_end and stream.closed}
+            control = {
+                "streamNextOffset": self.offset(end),
+                "upToDate": at_end,
+                "streamClosed": at_end and stream.closed,
+            }
             yield f"event: control\ndata: {json.dumps(control)}\n\n".encode()
             if not at_end:
                 yield b"event: data\ndata: " + self.page(stream, end, end + 1) + b"\n\n"
@@ -140,7 +180,7 @@ class FakeServer:
         return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=body())
 
     def position(self, stream: Stream, at: int) -> dict[str, str]:
-        headers = {"stream-next-offset": str(at), "content-type": stream.content_type}
+        headers = {"stream-next-offset": self.offset(at), "content-type": stream.content_type}
         if at == len(stream.records):
             headers["stream-up-to-date"] = "true"
             if stream.closed:

@@ -171,7 +171,7 @@ def test_no_text_of_a_server_steers_the_terminal(
 @pytest.mark.parametrize(
     ("command", "content_type"),
     [
-        (["read", "s"], "application/json"),
+        (["read", "s", "--format", "json"], "application/json"),
         (["read", "s"], "text/plain"),
         (["read", "s", "--format", "lines"], "application/json"),
         (["tail", "s", "--from", "-1"], "application/json"),
