@@ -18,6 +18,8 @@ from cli.errors import CliError
 from cli.options import Target
 
 PAGE_ROWS = 1000
+EVERYTHING: Mapping[str, str] = MappingProxyType({})
+"""The parameters of a read that shows all records, each as its data."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def catch_up(
     target: Target,
     offset: str,
     since: str | None,
-    selection: Mapping[str, str] = MappingProxyType({}),
+    selection: Mapping[str, str] = EVERYTHING,
 ) -> Iterator[Page]:
     """Yields pages from `offset`, or from the time `since` if that is given, to the stream's current end. `selection` has
     more parameters of each request.

@@ -23,7 +23,7 @@ from cli.errors import EXIT_INTERRUPTED, BadInput, CliError, Refused
 from cli.follow import follow_as
 from cli.options import Connection, Target, connection_options, example, json_bytes
 from cli.output import LINE_BREAKS, LineWriter, RawWriter
-from cli.pages import Page, elements, is_json, page_of
+from cli.pages import EVERYTHING, Page, elements, is_json, page_of
 from cli.selection import Selection, as_object, as_row, find_last, selection_options, start_of_last
 from cli.signals import terminable
 from cli.sse import events
@@ -207,7 +207,9 @@ open.
 """
 
 
-def long_poll(client: Client, target: Target, offset: str, selection: Mapping[str, str]) -> Iterator[Page]:
+def long_poll(
+    client: Client, target: Target, offset: str, selection: Mapping[str, str] = EVERYTHING
+) -> Iterator[Page]:
     """Yields pages from `offset` on as they arrive, empty ones included, until the stream is closed."""
     cursor: str | None = None
     while True:
@@ -220,7 +222,9 @@ def long_poll(client: Client, target: Target, offset: str, selection: Mapping[st
         offset, cursor = page.next_offset, page.cursor
 
 
-def server_sent(client: Client, target: Target, offset: str, selection: Mapping[str, str]) -> Iterator[Page]:
+def server_sent(
+    client: Client, target: Target, offset: str, selection: Mapping[str, str] = EVERYTHING
+) -> Iterator[Page]:
     """Yields pages from `offset` on through server-sent events, until the stream is closed. Connects again whenever the
     connection ends; raises Unreachable or Refused when it gives up.
     """
