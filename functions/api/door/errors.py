@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -91,40 +91,46 @@ Codes = Mapping[str, str]
 SAME: Codes = MappingProxyType({})
 
 
-class Envelope(Protocol):
-    """A function that builds an error response from status, code, message, headers and detail."""
+class Failure(NamedTuple):
+    """What an error response tells.
 
-    def __call__(
-        self,
-        status: int,
-        code: str,
-        message: str,
-        headers: dict[str, str] | None = None,
-        detail: Mapping[str, object] | None = None,
-    ) -> Response: ...
-
-
-def envelope(
-    status: int,
-    code: str,
-    message: str,
-    headers: dict[str, str] | None = None,
-    detail: Mapping[str, object] | None = None,
-) -> Response:
-    """Returns an error response with the body `{"error":{"code","message"}}` that no cache may store. A `detail` is added
-    to the body.
+    Attributes:
+        detail: what a program may need to know of the error; None if there is nothing.
     """
-    told: dict[str, object] = {"code": code, "message": message}
-    return refusal(status, {"error": told if detail is None else {**told, "detail": detail}}, headers)
+
+    status: int
+    code: str
+    message: str
+    headers: Mapping[str, str] = MappingProxyType({})
+    detail: Mapping[str, object] | None = None
+
+    @property
+    def error(self) -> dict[str, object]:
+        """The member `error` of a body."""
+        told: dict[str, object] = {"code": self.code, "message": self.message}
+        return told if self.detail is None else {**told, "detail": self.detail}
 
 
-def refusal(status: int, document: Mapping[str, object], headers: dict[str, str] | None = None) -> Response:
+Envelope = Callable[[Failure], Response]
+"""A function that builds an error response."""
+
+
+def envelope(failure: Failure) -> Response:
+    """Returns an error response with the body `{"error":{"code","message"}}` that no cache may store. A detail is added to
+    the body.
+    """
+    return refusal(failure.status, {"error": failure.error}, failure.headers)
+
+
+def refusal(
+    status: int, document: Mapping[str, object], headers: Mapping[str, str] = MappingProxyType({})
+) -> Response:
     """Returns an error response with a JSON document that no cache may store. Lone surrogates become `?`."""
     try:
         body = orjson.dumps(document)
     except TypeError:  # text of the client that UTF-8 can't hold
         body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
-    return Response(body, status, {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store", **(headers or {})})
+    return Response(body, status, {"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store", **headers})
 
 
 def response_to(
@@ -147,18 +153,18 @@ def response_to(
                 if row.bare and shape is envelope:
                     return Response(None, row.status, {"Cache-Control": "no-store", **headers})
                 code = row.code or codes.get(error.code, error.code)
-                return shape(row.status, code, row.message or str(error), headers, row.detail(error))
+                return shape(Failure(row.status, code, row.message or str(error), headers, row.detail(error)))
     if isinstance(error, Unauthorized):
-        return shape(401, "unauthorized", "unauthorized", {"WWW-Authenticate": "Bearer"})
+        return shape(Failure(401, "unauthorized", "unauthorized", {"WWW-Authenticate": "Bearer"}))
     if isinstance(error, Forbidden):
-        return shape(403, "forbidden", str(error))
+        return shape(Failure(403, "forbidden", str(error)))
     if isinstance(error, AnswerTooLarge):
-        return shape(413, "payload_too_large", str(error), dict(error.headers))
+        return shape(Failure(413, "payload_too_large", str(error), error.headers))
     if isinstance(error, HTTPException):
         code = _HTTP_CODES.get(error.status_code, codes.get("bad_request", "bad_request"))
-        return shape(error.status_code, code, str(error.detail).lower(), dict(error.headers or {}))
+        return shape(Failure(error.status_code, code, str(error.detail).lower(), error.headers or {}))
     _log.error("request failed: method=%s error=%s", method, type(error).__name__, exc_info=error)
-    return shape(500, codes.get("internal", "internal"), "internal error")
+    return shape(Failure(500, codes.get("internal", "internal"), "internal error"))
 
 
 def may_have_written(error: Exception, method: str) -> bool:
@@ -177,7 +183,7 @@ def at_shutdown(method: str, rows: Sequence[Row] = (), codes: Codes = SAME, shap
     if method not in SAFE_METHODS:
         return response_to(OutcomeUnknown(), method, rows, codes, shape)
     code = codes.get("stopping", "unavailable")
-    return shape(503, code, "the server is shutting down", {"Retry-After": str(_RESTART_S)})
+    return shape(Failure(503, code, "the server is shutting down", {"Retry-After": str(_RESTART_S)}))
 
 
 def _store_failed(error: StoreError, method: str, rows: Sequence[Row], codes: Codes, shape: Envelope) -> Response:
@@ -192,7 +198,7 @@ def _store_failed(error: StoreError, method: str, rows: Sequence[Row], codes: Co
     if late is not None:
         return response_to(late, method, rows, codes, shape)
     code = codes.get("unavailable", "unavailable")
-    return shape(503, code, "a store is not available", {"Retry-After": str(_RETRY_AFTER_S)})
+    return shape(Failure(503, code, "a store is not available", {"Retry-After": str(_RETRY_AFTER_S)}))
 
 
 _METRICS = {

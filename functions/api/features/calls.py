@@ -24,7 +24,7 @@ from functions.api.door import requests
 from functions.api.door.answers import ANSWER_BYTES, AnswerTooLarge
 from functions.api.door.compression import answer
 from functions.api.door.entry import Surface, grant_of
-from functions.api.door.errors import Envelope, Row, refusal
+from functions.api.door.errors import Envelope, Failure, Row, refusal
 from functions.api.door.requests import Headers, decode, raw_path
 from headrace import decoding
 from headrace.errors import InvalidRequest, NotFound, OutcomeUnknown
@@ -133,20 +133,14 @@ def parts_of(scope: Mapping[str, Any]) -> tuple[bytes | None, list[bytes]]:
 def shape(scope: Mapping[str, Any]) -> Envelope:
     """Returns the function that builds the error responses of a request."""
 
-    def build(
-        status: int,
-        code: str,
-        message: str,
-        headers: dict[str, str] | None = None,
-        detail: Mapping[str, object] | None = None,
-    ) -> Response:
+    def build(failure: Failure) -> Response:
+        status, code, message, headers, detail = failure
         if status == 405:
             where = {"method": scope["method"], "path": scope["path"]}
             return refusal(status, {"error": {"code": code, **where}}, headers)
         known = dict(detail or {})
         if not scope or parts_of(scope)[1] != [b"register"]:
-            more = {"detail": known} if known else {}
-            return refusal(status, {"error": {"code": code, "message": message, **more}}, headers)
+            return refusal(status, {"error": failure._replace(detail=known or None).error}, headers)
         version = known.pop("version", 0)
         path = {} if "diff" in known else {"path": known.pop("path", scope["path"])}
         told = {"code": code, **path, "reason": known.pop("reason", message), **known}

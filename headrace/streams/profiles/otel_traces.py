@@ -14,9 +14,10 @@ import msgspec
 from headrace.decoding import from_builtins
 from headrace.errors import InvalidRequest
 from headrace.limits import MAX_SAFE_INTEGER
-from headrace.streams.profiles import spans, strict
+from headrace.streams.profiles import cleaning, spans, strict
+from headrace.streams.profiles.cleaning import Limits, Policy, Store
 from headrace.streams.profiles.profile import Profile, keyword, text, typed
-from headrace.streams.profiles.spans import KINDS, STATUS_CODES, Limits, Policy, Store
+from headrace.streams.profiles.spans import KINDS, STATUS_CODES
 
 _OPTIONS = (
     *("kind", "redactKeys", "requestIdAttributes", "attributeLimits", "store", "dbStatementMode", "urlMode"),
@@ -113,8 +114,8 @@ class OtelTraces(Profile, frozen=True):
 @lru_cache(64)
 def _policy(profile: OtelTraces) -> Policy:
     return Policy(
-        secrets=spans.secrets(*(profile.redact_keys or ())),
-        request_id_attributes=profile.request_id_attributes or spans.REQUEST_ID_ATTRIBUTES,
+        secrets=cleaning.secrets(*(profile.redact_keys or ())),
+        request_id_attributes=profile.request_id_attributes or cleaning.REQUEST_ID_ATTRIBUTES,
         limits=profile.limits or Limits(),
         store=profile.store or Store(),
         keeps_statements=profile.db_statement_mode == "raw",

@@ -8,98 +8,46 @@ attributes no longer have. Normalising twice changes nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-import msgspec
-
 from headrace.errors import InvalidRequest
 from headrace.instants import render
-from headrace.json import jsontext
 from headrace.streams.profiles import strict
+from headrace.streams.profiles.cleaning import STATEMENTS, Cleaner, Policy, cut, without_query
 from headrace.streams.profiles.numbers import integer_or_none, number_or_none
 
 KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
 STATUS_CODES = ("unset", "ok", "error")
-REDACTED = "[REDACTED]"
-REDACT_KEYS = (
-    *("password", "token", "secret", "authorization", "cookie"),
-    *("apikey", "api_key", "set-cookie", "x-api-key"),
-)
-REQUEST_ID_ATTRIBUTES = (
-    *("request.id", "http.request_id"),
-    *("http.request.header.x_request_id", "http.request.header.x-request-id"),
-    *("http.request.header.x_correlation_id", "http.request.header.x-correlation-id", "correlation.id"),
-)
-# maximum depth of an attribute's value: those of events are four levels deep, and stored records must be readable again
-MAX_DEPTH = jsontext.MAX_DEPTH - 5
 
+# The groups of the semantic conventions: the attributes that each field comes from, old names and new.
+_GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "http": {
+        "method": ("http.request.method", "http.method"),
+        "route": ("http.route",),
+        "path": ("url.path", "http.target"),
+        "target": ("http.target",),
+        "url": ("url.full", "http.url"),
+        "statusCode": (),
+        "userAgent": ("user_agent.original", "http.user_agent"),
+    },
+    "db": {
+        "system": ("db.system.name", "db.system"),
+        "name": ("db.namespace", "db.name"),
+        "operation": ("db.operation.name", "db.operation"),
+        "statement": STATEMENTS,
+    },
+    "rpc": {key: (f"rpc.{key}",) for key in ("system", "service", "method")},
+    "messaging": {
+        "system": ("messaging.system",),
+        "destination": ("messaging.destination.name", "messaging.destination"),
+        "operation": ("messaging.operation.name", "messaging.operation"),
+    },
+}
 _MAX_NANOS = 2**64 - 1  # OTLP has them as fixed64
 _NANOS = re.compile(r"0|[1-9]\d{0,19}", re.ASCII)
 _HEX = {length: re.compile(rf"[0-9a-f]{{{length}}}", re.ASCII) for length in (16, 32)}
-_SEPARATORS = re.compile(r"[._-]+")
-_STATEMENTS = ("db.statement", "db.query.text")
-_URLS = ("url.full", "http.url", "http.target")
-_QUERIES = ("url.query",)
-
-
-class Limits(msgspec.Struct, frozen=True, rename="camel"):
-    """What one span may have; more is cut off, and counted under `dropped`."""
-
-    max_attribute_value_bytes: int = 8192
-    max_attributes_per_span: int = 256
-    max_events_per_span: int = 128
-    max_links_per_span: int = 128
-    max_statement_bytes: int = 4096
-
-
-class Store(msgspec.Struct, frozen=True, rename="camel"):
-    """Which parts of a span are stored as they came, in addition to the fields that are derived from them."""
-
-    raw_resource_attributes: bool = True
-    raw_span_attributes: bool = True
-    raw_events: bool = True
-    raw_links: bool = True
-
-
-class Policy(msgspec.Struct, frozen=True):
-    """How spans are normalised.
-
-    Attributes:
-        secrets: keys of attributes that are redacted, in lower case and without separators.
-        request_id_attributes: where the request id may be; the first that has one counts.
-        keeps_statements: whether statements of databases are stored.
-        keeps_queries: whether URLs keep their query and fragment.
-    """
-
-    secrets: frozenset[str]
-    request_id_attributes: tuple[str, ...] = REQUEST_ID_ATTRIBUTES
-    limits: Limits = Limits()
-    store: Store = Store()
-    keeps_statements: bool = False
-    keeps_queries: bool = False
-
-
-def secrets(*names: str) -> frozenset[str]:
-    """Returns the built-in keys to redact, and others, in the form in which `is_secret` compares them."""
-    return frozenset(_SEPARATORS.sub("", name.lower()) for name in (*REDACT_KEYS, *names))
-
-
-@lru_cache(8192)
-def is_secret(key: str, keys: frozenset[str]) -> bool:
-    """Returns whether an attribute is redacted: its key, or the end of it from a separator on, is one of `keys`. So
-    `authorization` redacts `http.request.header.authorization`, and `x-api-key` redacts `rpc.metadata.x_api_key`.
-    """
-    end, longest = "", max(map(len, keys))
-    for part in reversed(_SEPARATORS.split(key.lower())):
-        end = part + end
-        if end in keys:
-            return True
-        if len(end) > longest:
-            return False
-    return False
 
 
 def check(span: Mapping[str, Any]) -> None:
@@ -130,11 +78,8 @@ def normalize(record: Any, policy: Policy, now_ms: int) -> dict[str, Any]:
     span = strict.as_object(record, "otel-traces record")
     check(span)
     limits, store, cleaner = policy.limits, policy.store, Cleaner(policy)
-    resource, scope, status = (
-        _object(span, "resource"),
-        _object(span, "instrumentationScope"),
-        _object(span, "status"),
-    )
+    parts = ("resource", "instrumentationScope", "status", "dropped")
+    resource, scope, status, dropped = (_object(span, part) for part in parts)
     resource_attributes, _ = cleaner.attributes(resource.get("attributes"), "resource.attributes")
     scope_attributes, _ = cleaner.attributes(scope.get("attributes"), "instrumentationScope.attributes")
     attributes, left_out = cleaner.attributes(span.get("attributes"), "attributes")
@@ -146,8 +91,10 @@ def normalize(record: Any, policy: Policy, now_ms: int) -> dict[str, Any]:
     derived = _Derived(span, policy, attributes)
     of_resource = _Derived(span, policy, resource_attributes)
     service = of_resource.text("service", "service.name")
-    code, message = _status_code(status.get("code")), derived.limited(strict.text_or_none(status.get("message")))
-    dropped = _object(span, "dropped")
+    code, message = (
+        _word(status.get("code"), STATUS_CODES, "status_code_"),
+        derived.limited(strict.text_or_none(status.get("message"))),
+    )
     return {
         "schemaVersion": 1,
         "signal": "trace.span",
@@ -162,7 +109,7 @@ def normalize(record: Any, policy: Policy, now_ms: int) -> dict[str, Any]:
         "traceState": strict.text_or_none(span.get("traceState")),
         "traceFlags": {"sampled": bool((flags or 0) & 1), "raw": flags},
         "name": name,
-        "kind": _kind(span.get("kind")),
+        "kind": _word(span.get("kind"), KINDS, "span_kind_"),
         "status": {"code": code, "message": message},
         "service": service,
         "serviceNamespace": of_resource.text("serviceNamespace", "service.namespace"),
@@ -201,50 +148,6 @@ def normalize(record: Any, policy: Policy, now_ms: int) -> dict[str, Any]:
     }
 
 
-class Cleaner:
-    """The removal of what must not be stored from attributes, with the paths of what it redacted."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        self.redacted: list[str] = []
-
-    def attributes(self, given: Any, place: str) -> tuple[dict[str, Any], int]:
-        """Returns the attributes that are stored, and how many were left out because there are too many."""
-        if not isinstance(given, dict):
-            return {}, 0
-        most = self.policy.limits.max_attributes_per_span
-        kept = list(given.items())[:most]
-        return self._clean(dict(kept), place, 0), max(0, len(given) - most)
-
-    def _clean(self, given: dict[str, Any], place: str, depth: int) -> dict[str, Any]:
-        clean: dict[str, Any] = {}
-        for key, value in given.items():
-            path = f"{place}.{key}"
-            if value is not None and self._is_hidden(key):
-                self.redacted.append(path)
-                clean[key] = REDACTED
-            else:
-                clean[key] = self._value(key, value, path, depth + 1)
-        return clean
-
-    def _is_hidden(self, key: str) -> bool:
-        policy = self.policy
-        if key in _STATEMENTS:
-            return not policy.keeps_statements
-        return (key in _QUERIES and not policy.keeps_queries) or is_secret(key, policy.secrets)
-
-    def _value(self, key: str, value: Any, path: str, depth: int) -> Any:
-        if depth > MAX_DEPTH:
-            raise InvalidRequest(f"otel-traces record is nested too deeply: limit={MAX_DEPTH}")
-        if isinstance(value, str):
-            if key in _URLS and not self.policy.keeps_queries:
-                value = _without_query(value)
-            return _cut(value, self.policy.limits.max_attribute_value_bytes)
-        if isinstance(value, list):
-            return [self._value(key, item, f"{path}.{index}", depth + 1) for index, item in enumerate(value)]
-        return self._clean(value, path, depth) if isinstance(value, dict) else value
-
-
 class _Derived:
     """The fields of a span that come from its attributes or, of a span in the canonical form, from itself."""
 
@@ -256,7 +159,7 @@ class _Derived:
 
     def limited(self, value: str | None) -> str | None:
         """Returns a text, cut to what an attribute may have."""
-        return None if value is None else _cut(value, self._policy.limits.max_attribute_value_bytes)
+        return None if value is None else cut(value, self._policy.limits.max_attribute_value_bytes)
 
     def attribute(self, *keys: str) -> str | None:
         """Returns the first of these attributes that is a text."""
@@ -281,40 +184,18 @@ class _Derived:
         return list(dict.fromkeys([*names, *_texts(self._kept.get("eventNames"))]))[:most]
 
     def groups(self) -> dict[str, dict[str, Any]]:
-        """Returns the groups of the semantic conventions, old names and new."""
-        url = self.text("url", "url.full", "http.url", group="http")
-        statement = self.text("statement", *_STATEMENTS, group="db") if self._policy.keeps_statements else None
-        target = self.text("target", "http.target", group="http")
-        path = self.text("path", "url.path", "http.target", group="http")
-        if not self._policy.keeps_queries:
-            url, target, path = (value and (_without_query(value) or None) for value in (url, target, path))
-        return {
-            "http": {
-                "method": self.text("method", "http.request.method", "http.method", group="http"),
-                "route": self.text("route", "http.route", group="http"),
-                "path": path,
-                "target": target,
-                "url": url,
-                "statusCode": self._status(),
-                "userAgent": self.text("userAgent", "user_agent.original", "http.user_agent", group="http"),
-            },
-            "db": {
-                "system": self.text("system", "db.system.name", "db.system", group="db"),
-                "name": self.text("name", "db.namespace", "db.name", group="db"),
-                "operation": self.text("operation", "db.operation.name", "db.operation", group="db"),
-                "statement": statement and _cut(statement, self._policy.limits.max_statement_bytes),
-            },
-            "rpc": {key: self.text(key, f"rpc.{key}", group="rpc") for key in ("system", "service", "method")},
-            "messaging": {
-                "system": self.text("system", "messaging.system", group="messaging"),
-                "destination": self.text(
-                    "destination", "messaging.destination.name", "messaging.destination", group="messaging"
-                ),
-                "operation": self.text(
-                    "operation", "messaging.operation.name", "messaging.operation", group="messaging"
-                ),
-            },
+        """Returns the groups of the semantic conventions."""
+        groups: dict[str, dict[str, Any]] = {
+            group: {field: self.text(field, *keys, group=group) for field, keys in fields.items()}
+            for group, fields in _GROUPS.items()
         }
+        http, db = groups["http"], groups["db"]
+        http["statusCode"] = self._status()
+        if not self._policy.keeps_queries:
+            http |= {field: without_query(http[field] or "") or None for field in ("path", "target", "url")}
+        statement = db["statement"] if self._policy.keeps_statements else None
+        db["statement"] = statement and cut(statement, self._policy.limits.max_statement_bytes)
+        return groups
 
     def _status(self) -> int | None:
         kept = integer_or_none(_object(self._kept, "http").get("statusCode"))
@@ -327,19 +208,17 @@ class _Derived:
         """Returns what went wrong: from the attributes, else from the first exception among the events."""
         failed: dict[str, Any] = next((event["attributes"] for event in events if _is_exception(event)), {})
         exception = _Derived({}, self._policy, failed)
-        kind = self.text("type", "exception.type", "error.type", group="error") or exception.attribute(
-            "exception.type"
-        )
+        told = {
+            field: self.text(field, f"exception.{field}", f"error.{field}", group="error")
+            or exception.attribute(f"exception.{field}")
+            for field in ("type", "message", "stacktrace")
+        }
         status, kept = self._status(), _object(self._kept, "error").get("isError")
-        is_error = code == "error" or (status is not None and status >= 500) or kind is not None
+        is_error = code == "error" or (status is not None and status >= 500) or told["type"] is not None
         return {
             "isError": kept if isinstance(kept, bool) else is_error,
-            "type": kind,
-            "message": self.text("message", "exception.message", "error.message", group="error")
-            or exception.attribute("exception.message")
-            or message,
-            "stacktrace": self.text("stacktrace", "exception.stacktrace", "error.stacktrace", group="error")
-            or exception.attribute("exception.stacktrace"),
+            **told,
+            "message": told["message"] or message,
         }
 
 
@@ -421,33 +300,18 @@ def _time(nanos: int | None) -> str | None:
     return None if nanos is None else render(nanos // 1_000_000)
 
 
-def _kind(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(KINDS):
-        return KINDS[value]
-    text = (strict.text_or_none(value) or "").lower().removeprefix("span_kind_")
-    return text if text in KINDS else "unspecified"
-
-
-def _status_code(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(STATUS_CODES):
-        return STATUS_CODES[value]
-    text = (strict.text_or_none(value) or "").lower().removeprefix("status_code_")
-    return text if text in STATUS_CODES else "unset"
+def _word(value: Any, words: Sequence[str], prefix: str) -> str:
+    """Returns the word for a value of an enum, which is its number or, perhaps after `prefix`, its name; the first word for
+    a value that is not known.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(words):
+        return words[value]
+    text = (strict.text_or_none(value) or "").lower().removeprefix(prefix)
+    return text if text in words else words[0]
 
 
 def _count(value: Any) -> int:
     return max(0, integer_or_none(value) or 0)
-
-
-def _cut(text: str, most_bytes: int) -> str:
-    """Returns as much of a text as `most_bytes` of UTF-8 hold."""
-    if len(text) * 4 <= most_bytes:
-        return text
-    return text.encode()[:most_bytes].decode(errors="ignore")
-
-
-def _without_query(url: str) -> str:
-    return url.split("#", 1)[0].split("?", 1)[0]
 
 
 def _object(value: Mapping[str, Any], key: str) -> dict[str, Any]:

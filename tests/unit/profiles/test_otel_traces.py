@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext
+from headrace.streams.profiles.cleaning import MAX_DEPTH, REDACTED, is_secret, secrets
 from headrace.streams.profiles.otel_traces import OtelTraces
-from headrace.streams.profiles.spans import MAX_DEPTH, REDACTED, is_secret, secrets
 from tests.unit.profiles.json_values import VALUES, objects
 
 NOW = 1_774_432_800_000  # 2026-03-25T10:00:00Z

@@ -11,13 +11,14 @@ from typing import Any
 
 from headrace.errors import InvalidRequest
 from headrace.instants import render
-from headrace.streams.profiles import spans
-from headrace.streams.profiles.spans import Cleaner, Limits, Policy
+from headrace.streams.profiles import cleaning
+from headrace.streams.profiles.cleaning import Cleaner, Limits, Policy
+from headrace.streams.profiles.spans import nanos_of
 
 _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 _VALUES = ("stringValue", "boolValue", "intValue", "doubleValue", "bytesValue", "arrayValue", "kvlistValue")
 # Of logs: their profile has no limits, and knows keys of secrets only as they are.
-_POLICY = Policy(spans.secrets(), limits=Limits(max_attribute_value_bytes=64 * 1024, max_attributes_per_span=1024))
+_POLICY = Policy(cleaning.secrets(), limits=Limits(max_attribute_value_bytes=64 * 1024, max_attributes_per_span=1024))
 _LEVELS = ((17, "error"), (13, "warn"), (9, "info"), (1, "debug"))  # the least severity number of each
 
 Document = Mapping[str, Any]
@@ -94,7 +95,7 @@ def events_of(request: Document) -> Iterator[dict[str, Any]]:
             "environment": _first(of_resource, "deployment.environment.name", "deployment.environment"),
             "version": of_resource.get("service.version"),
             "region": of_resource.get("cloud.region"),
-            "requestId": _first(attributes, *spans.REQUEST_ID_ATTRIBUTES),
+            "requestId": _first(attributes, *cleaning.REQUEST_ID_ATTRIBUTES),
             "traceId": _id(log.get("traceId")),
             "spanId": _id(log.get("spanId")),
             "method": _first(attributes, "http.request.method", "http.method"),
@@ -210,7 +211,7 @@ def _first(attributes: Document, *keys: str) -> Any:
 
 
 def _time(value: Any) -> str | None:
-    nanos = spans.nanos_of(value)
+    nanos = nanos_of(value)
     return render(nanos // 1_000_000) if nanos else None
 
 

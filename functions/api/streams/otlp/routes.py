@@ -15,7 +15,7 @@ from starlette.responses import Response
 from functions.access import Scope
 from functions.api.context import Context
 from functions.api.door import requests
-from functions.api.door.errors import Envelope, envelope, refusal
+from functions.api.door.errors import Envelope, Failure, envelope, refusal
 from functions.api.door.requests import Headers, run
 from functions.api.door.routes import add
 from functions.api.streams.otlp import export
@@ -119,18 +119,11 @@ def shape(scope: Mapping[str, Any]) -> Envelope:
         return envelope
     content_type = (Headers({**scope}).get("content-type") or "").partition(";")[0].strip().lower()
 
-    def answer(
-        status: int,
-        code: str,
-        message: str,
-        headers: dict[str, str] | None = None,
-        detail: Mapping[str, object] | None = None,
-    ) -> Response:
+    def answer(failure: Failure) -> Response:
         if content_type == export.PROTOBUF:
-            told = {"Content-Type": export.PROTOBUF, "Cache-Control": NO_STORE, **(headers or {})}
-            return Response(export.status(message), status, told)
-        error = {"code": code, "message": message, **({} if detail is None else {"detail": detail})}
-        return refusal(status, {"message": message, "error": error}, headers)
+            told = {"Content-Type": export.PROTOBUF, "Cache-Control": NO_STORE, **failure.headers}
+            return Response(export.status(failure.message), failure.status, told)
+        return refusal(failure.status, {"message": failure.message, "error": failure.error}, failure.headers)
 
     return answer
 
