@@ -23,6 +23,7 @@ from headrace.objects import packed
 from headrace.segment.descriptor import Segment
 from headrace.wal.extension import decode_extension
 from headrace.wal.state import Entry, LogConfig, LogState
+from headrace.wal.stored import with_later
 
 VERSION = 1
 PAGE_SEGMENTS = 256
@@ -258,7 +259,18 @@ def decode(data: bytes, source: str) -> Manifest:
     Raises:
         Damaged: the object is truncated, altered, or of an unknown version.
     """
-    return packed.decode(data, Manifest, source, decode_extension)
+    raw = packed.unframe(data, source)
+    try:
+        manifest = packed.parse(raw, Manifest, source, decode_extension)
+        if manifest.state.later is None:
+            return manifest
+    except Damaged as exc:
+        if not isinstance(exc.__cause__, msgspec.ValidationError):
+            raise
+    document = msgspec.json.decode(raw)  # perhaps only the state has members that are not known
+    if isinstance(document, dict):
+        document["state"] = with_later(document.get("state"))
+    return packed.parse(msgspec.json.encode(document), Manifest, source, decode_extension)
 
 
 def encode_page(parts: Parts) -> bytes:

@@ -20,15 +20,14 @@ import msgspec
 
 from headrace.errors import Damaged
 from headrace.tables.items import Guard, Item, Member, MemoryTables, Names, Refusal, n, refuse_newer, s
-from headrace.wal.extension import decode_extension
-from headrace.wal.state import Entry, LogConfig, LogState, TimeRun
+from headrace.wal.state import Entry, LogConfig, TimeRun
+from headrace.wal.stored import decode_state
 
 TABLE = "wal"
 VERSION = 1
 PURGE_INDEX = "purge"
 PURGE_SHARDS = "0123456789abcdef"  # first digits of log ids: the index takes 1,000 ends a second for each
 
-_state_decoder = msgspec.json.Decoder(LogState, dec_hook=decode_extension)
 _config_decoder = msgspec.json.Decoder(LogConfig)
 _times_decoder = msgspec.json.Decoder(tuple[TimeRun, ...])
 _encode = msgspec.json.Encoder().encode
@@ -92,7 +91,7 @@ def item_entry(item: Item) -> Entry:
             prev_committed_ms=int(item["prev_committed"]["N"]),
             prev_bytes=int(item["prev_bytes"]["N"]),
             committed_ms=int(item["committed"]["N"]),
-            state=_state_decoder.decode(item["state"]["S"]),
+            state=decode_state(item["state"]["S"]),
             payload=bytes(payload["B"]) if payload is not None else None,
             payload_key=payload_key["S"] if payload_key is not None else None,
             times=_times_decoder.decode(times["S"]) if times is not None else (),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -78,14 +80,34 @@ def decode_extension(_: type, value: Any) -> Any:
     `ForeignExtension`.
 
     Raises:
-        msgspec.ValidationError: the document is no extension.
+        msgspec.ValidationError: the document is no extension, or has members that its surface does not know.
     """
     if not isinstance(value, dict):
         raise msgspec.ValidationError("extension is not an object")
+    known = _known(value)
+    if known is None:
+        return ForeignExtension(value)
+    if not _members(known).issuperset(value):
+        raise msgspec.ValidationError("extension has members that are not known")
+    return decoding.from_builtins(value, known)
+
+
+def members_of(document: Mapping[str, Any]) -> frozenset[str]:
+    """Returns the names of the members that the extension in a document can have; empty if its surface is not imported."""
+    known = _known(document)
+    return frozenset() if known is None else _members(known)
+
+
+@cache
+def _members(known: type[msgspec.Struct]) -> frozenset[str]:
+    return frozenset({"kind", *known.__struct_encode_fields__})
+
+
+def _known(document: Mapping[str, Any]) -> type[msgspec.Struct] | None:
     for known in Extension.__subclasses__():
-        if issubclass(known, msgspec.Struct) and known.__struct_config__.tag == value.get("kind"):
-            return decoding.from_builtins(value, known)
-    return ForeignExtension(value)
+        if issubclass(known, msgspec.Struct) and known.__struct_config__.tag == document.get("kind"):
+            return known
+    return None
 
 
 def begin(config: LogConfig, state: LogState) -> LogState:

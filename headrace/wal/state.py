@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import base64
 import os
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -152,7 +152,7 @@ class DefinitionRef(msgspec.Struct, frozen=True, array_like=True):
     label: str
 
 
-class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
+class LogState(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The state of a log after an entry: everything that decisions need. It is stored in every entry and every
     manifest.
 
@@ -175,6 +175,8 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
         recoveries: the recoveries of the log from its published part, oldest first.
         definition: reference to the current definition; None for the empty one.
         extension: the part that belongs to the surface; None if there is none.
+        later: members of a later release, of the state or under `extension`, which are written back as they are
+            (`headrace.wal.stored`); None if there are none.
     """
 
     next_offset: int = 0
@@ -192,6 +194,7 @@ class LogState(msgspec.Struct, frozen=True, omit_defaults=True):
     recoveries: tuple[Recovery, ...] = ()
     definition: DefinitionRef | None = None
     extension: Extension | None = None
+    later: dict[str, Any] | None = None
 
     def retained(self, now_ms: int) -> LogState:
         """Returns the state without the records that the log's surface does not keep any longer."""
