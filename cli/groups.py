@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from cli.errors import CliError
+from cli.help import FittingContext
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -62,6 +63,7 @@ class CommandGroup(click.Group):
         prefix: what the names of commands that other packages add to this group begin with; None: they add none.
     """
 
+    context_class = FittingContext
     lazy: Mapping[str, Lazy] = {}
     prefix: str | None = None
 
@@ -71,7 +73,10 @@ class CommandGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         lazy = self.lazy.get(cmd_name) or self._joined().get(cmd_name)
         if lazy is None:
-            return super().get_command(ctx, cmd_name)
+            command = super().get_command(ctx, cmd_name)
+            if command is not None:
+                command.context_class = FittingContext
+            return command
         module_name, _, attribute = lazy.target.partition(":")
         try:
             command = getattr(import_module(module_name), attribute)
@@ -83,6 +88,7 @@ class CommandGroup(click.Group):
             what = f"{ctx.command_path} {cmd_name} needs the package {error.name}, which is not installed"
             raise CliError(what, f"pip install 'headrace[{lazy.extra}]'") from error
         assert isinstance(command, click.Command)
+        command.context_class = FittingContext
         return command
 
     def resolve_command(
@@ -114,7 +120,7 @@ class CommandGroup(click.Group):
 
     def _own_summaries(self, width: int) -> dict[str, str]:
         """Returns the line that a help of this width has for each command of the group itself."""
-        added = {name: command.get_short_help_str(width) for name, command in self.commands.items()}
+        added = {name: command.get_short_help_str(3 * width) for name, command in self.commands.items()}
         return added | {name: lazy.summary for name, lazy in self.lazy.items()}
 
     def _joined(self) -> dict[str, Lazy]:

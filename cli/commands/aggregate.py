@@ -19,9 +19,10 @@ STATISTICS = ("count", "sum", "avg", "min", "max", "p50", "p95", "p99")
 _LENGTH = re.compile(r"(\d+)(ms|s|m|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-EPILOG = """\b
+EPILOG = """\
 Times are RFC 3339, like 2030-01-01T00:00:00Z, or nanoseconds since 1970. A bucket at the edge counts only what lies in
 the range. p50, p95 and p99 are lower bounds: powers of two, from the histogram.
+
 """ + example(
     "headrace aggregate logs requests --last 1h --interval 1m",
     "headrace aggregate logs requests --from 2030-01-01T00:00:00Z --to 2030-01-02T00:00:00Z --interval 1h",
