@@ -13,7 +13,7 @@ what a crash after each leaves:
     manifest generation               a published segment; the watermark is behind, the next seal raises it
     watermark                         nothing
 
-Segments below the floor are dropped at the end (`functions.sealer.drop`).
+Segments below the floor are dropped at the end (`functions.sealer.drop`); by the orphan sweep, if the sealer dies before.
 
 A sealer that loses the race for a generation deletes nothing, loads what was published, and continues after it.
 """

@@ -267,6 +267,34 @@ def test_a_sealer_that_dies_anywhere_is_replaced_and_no_reader_meets_damage(afte
     raise AssertionError("the sealer makes more calls than were tried")
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_what_a_dead_sealer_has_not_dropped_goes_with_the_daily_sweep_without_another_entry(after: bool) -> None:
+    left = 0
+    for at in range(1, 40):
+        kept = Kept(Retention(bytes=100))
+        kept.append(*[10] * 10)
+        kept.world.seal(kept.log_id)
+        kept.append(*[10] * 10)
+        try:
+            seal(kept.world.watched(Dies(at, after=after)), kept.log_id, force=True)
+        except Dead:
+            pass
+        else:
+            break
+        manifest = kept.world.manifest(kept.log_id)
+        if manifest is None or manifest.state.floor == kept.begin():
+            continue  # it died before it published, or after it dropped
+        left += 1
+        entries = kept.world.entries(kept.log_id)
+        kept.world.wait(25 * 3600)
+        _, messages = kept.world.audit(audit, kept.world.parts)
+        assert "orphans" in [one.verb for one in messages]
+        sweep_orphans(kept.world.parts, kept.log_id)
+        assert kept.begin() == kept.floor() == 10
+        assert kept.world.entries(kept.log_id) == entries
+    assert left
+
+
 def test_a_page_that_loses_its_records_meanwhile_says_so() -> None:
     kept = Kept(Retention(age_ms=HOUR_S * 1000))
     kept.append(*[10] * 10)
