@@ -1,8 +1,7 @@
-"""API keys: their configuration, what each allows, and how a running process learns of changed keys.
+"""API keys: what each allows, and how a running process learns of changed keys.
 
-The configuration is a comma-separated list of `key[:scopes[:prefixes]]`: scopes joined by `+` (empty: all), name
-prefixes joined by `|` (empty: any name). Only SHA-256 digests of keys are kept. With a malformed entry a process that is
-given the keys themselves does not start, and one that reads them from a secret serves nobody.
+`headrace/access_keys.py` has the format of their list. Only SHA-256 digests of keys are kept. With a malformed entry a
+process that is given the keys themselves does not start, and one that reads them from a secret serves nobody.
 
 The secret with the configuration is read again from time to time, so that keys can be changed without a deployment. A
 change takes effect when a process next reads the secret: at most `keys_age_ms` later, or with the first request after a
@@ -13,7 +12,6 @@ because of a typo.
 from __future__ import annotations
 
 import base64
-import enum
 import hashlib
 import hmac
 import logging
@@ -24,23 +22,15 @@ from typing import NamedTuple
 
 from functions.hosts import check_sender, host_of, is_loopback
 from functions.refusals import Forbidden, Unauthorized
+from headrace.access_keys import ALL as ALL
+from headrace.access_keys import AccessError as AccessError
+from headrace.access_keys import Scope as Scope
+from headrace.access_keys import parse_keys
 from headrace.clock import Clock
 from headrace.errors import StoreError
 
 SCHEME = "bearer "
 _BASIC = "basic "
-
-
-class Scope(enum.Flag):
-    """The permissions that a key can have."""
-
-    READ = enum.auto()
-    WRITE = enum.auto()
-    DELETE = enum.auto()
-    ADMIN = enum.auto()
-
-
-ALL = Scope.READ | Scope.WRITE | Scope.DELETE | Scope.ADMIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,78 +176,15 @@ def _key_in(authorization: str) -> str:
     return password or user
 
 
-# Of the key's SHA-256 digest: enough to tell keys apart, and too few to find one by.
-KEY_ID_DIGITS = 8
-
-
-class AccessError(ValueError):
-    """The configuration of keys or hosts is malformed, or would leave a public server open. The message never contains a
-    key.
-    """
-
-
-_SCOPES = {
-    "read": Scope.READ,
-    "r": Scope.READ,
-    "write": Scope.WRITE,
-    "w": Scope.WRITE,
-    "rw": Scope.READ | Scope.WRITE,
-    "delete": Scope.DELETE,
-    "d": Scope.DELETE,
-    "admin": Scope.ADMIN,
-    "a": Scope.ADMIN,
-}
-
-
 def parse(text: str, hosts: Collection[str] = ()) -> Access:
-    """Parses a configuration text with keys, as described at the top of this module. A text without entries gives an
-    `Access` that allows everything to whom it obeys: loopback and `hosts`.
+    """Parses a list of keys (`headrace.access_keys`). A text without entries gives an `Access` that allows everything to
+    whom it obeys: loopback and `hosts`.
 
     Raises:
         AccessError: an entry is malformed, or a key is listed twice. The message has the number of the entry, never its
             key.
     """
-    grants: dict[bytes, Grant] = {}
-    for number, entry in enumerate(text.split(","), start=1):
-        if not entry.strip():
-            continue
-        key, _, rest = entry.strip().partition(":")
-        scopes, _, prefixes = rest.partition(":")
-        if not key:
-            raise AccessError(f"api key is empty: entry={number}")
-        digest = _digest(key, number)
-        if digest in grants:
-            raise AccessError(f"api key is listed twice: entry={number}")
-        grants[digest] = Grant(_scopes(scopes, number), _prefixes(prefixes, number), digest.hex()[:KEY_ID_DIGITS])
-    return Access(grants, hosts)
-
-
-def _digest(key: str, number: int) -> bytes:
-    try:
-        return hashlib.sha256(key.encode()).digest()
-    except UnicodeEncodeError:  # it has the key in it: not the cause
-        raise AccessError(f"api key is not UTF-8: entry={number}") from None
-
-
-def _scopes(text: str, number: int) -> Scope:
-    if not text:
-        return ALL
-    scopes = Scope(0)
-    for token in text.split("+"):
-        if token not in _SCOPES:
-            # The text itself is not shown: it may be the rest of a key that has a colon in it.
-            raise AccessError(f"api key has an unknown scope: entry={number} known={','.join(_SCOPES)}")
-        scopes |= _SCOPES[token]
-    return scopes
-
-
-def _prefixes(text: str, number: int) -> tuple[str, ...]:
-    if not text:
-        return ()
-    prefixes = tuple(text.split("|"))
-    if "" in prefixes:
-        raise AccessError(f"api key has an empty name prefix, which would allow every name: entry={number}")
-    return prefixes
+    return Access({key.digest: Grant(key.scopes, key.prefixes, key.id) for key in parse_keys(text)}, hosts)
 
 
 def check_exposure(access: Access, *, host: str, on_lambda: bool, allow_insecure: bool) -> None:

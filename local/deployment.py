@@ -87,6 +87,9 @@ class EventTrigger(msgspec.Struct, frozen=True):
     retries: int = 2
 
 
+KEYS_SECRET = "HEADRACE_API_KEYS_SECRET"
+
+
 class Deployment(msgspec.Struct, frozen=True):
     """A template as deployed at `endpoint`.
 
@@ -121,11 +124,19 @@ class Deployment(msgspec.Struct, frozen=True):
         """Returns the HEADRACE_* settings that the template decides: the environments of its functions, and the names
         of its resources. Without the secret of API keys: an emulator needs no key, unless it is given some.
         """
+        settings = self._settings()
+        settings.pop(KEYS_SECRET, None)
+        return {**settings, **self.resource_names()}
+
+    def keys_secret(self) -> dict[str, str]:
+        """Returns the setting that names the secret of API keys."""
+        return {name: value for name, value in self._settings().items() if name == KEYS_SECRET}
+
+    def _settings(self) -> dict[str, str]:
         settings: dict[str, str] = {}
         for function in self.functions.values():
             settings.update({k: v for k, v in function.environment.items() if k.startswith("HEADRACE_")})
-        settings.pop("HEADRACE_API_KEYS_SECRET", None)
-        return {**settings, **self.resource_names()}
+        return settings
 
     def resource_names(self) -> dict[str, str]:
         """Returns the settings that name tables, bucket and queue."""

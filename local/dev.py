@@ -60,7 +60,8 @@ Serve through the streaming door of a deployment: four instances of the function
 
 \b
 Let other machines in. That needs keys, each with its scopes and name prefixes:
-  HEADRACE_API_KEYS='s3cret:read+write:demo/' headrace dev --host 0.0.0.0
+  headrace dev --host 0.0.0.0 --require-key --state-file dev.json
+  headrace key create --scope read --prefix demo/ --state-file dev.json
 
 \b
 Without keys it obeys programs of this machine and pages on loopback, such as http://localhost:5173, and refuses the
@@ -73,6 +74,13 @@ Try, in another terminal:
   curl -X PUT {url}/v1/stream/hello -H 'content-type: application/json'
   curl -X POST {url}/v1/stream/hello -H 'content-type: application/json' -d '{{"hello":"world"}}'
   curl {url}/v1/stream/hello
+In a browser: {url}/ (console), {url}/docs (reference of the API). Ctrl-C stops the server."""
+
+
+NEXT_WITH_KEY = """
+Requests need a key. Try, in another terminal:
+  export HEADRACE_API_KEY=$(headrace key create --scope all --state-file {state_file})
+  headrace --url {url} create hello
 In a browser: {url}/ (console), {url}/docs (reference of the API). Ctrl-C stops the server."""
 
 
@@ -155,6 +163,11 @@ In a browser: {url}/ (console), {url}/docs (reference of the API). Ctrl-C stops 
     metavar="DIR",
     help="Keep everything in this folder, and go on with what it holds. [default: forget it at the end]",
 )
+@click.option(
+    "--require-key",
+    is_flag=True,
+    help="Serve only requests with a key, as a deployment does; `headrace key` makes keys, and needs --state-file.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Print one line for each request.")
 @click.option(
     "--template", hidden=True, default=TEMPLATE_PATH, type=click.Path(path_type=Path), help="A CDK template."
@@ -170,7 +183,7 @@ def command(**options: Any) -> None:
     from local.machine.database import NewerDatabase
     from local.machine.stack import FolderInUse, MachineDeployment
 
-    state_file: Path | None = options.pop("state_file")
+    state_file: Path | None = options["state_file"]
     try:
         settings = DevSettings.from_options(options, os.environ)
         stop = _stop_on_signal()
@@ -188,7 +201,10 @@ def command(**options: Any) -> None:
 
             note_state()
             if not stop.is_set():
-                click.echo(f"headrace is ready at {emulator.url}\n{NEXT.format(url=emulator.url)}")
+                text = NEXT_WITH_KEY if settings.require_key else NEXT
+                click.echo(
+                    f"headrace is ready at {emulator.url}\n{text.format(url=emulator.url, state_file=state_file)}"
+                )
             emulator.watch(stop, note_state)
     except InvalidSettings as exc:
         raise click.UsageError(str(exc)) from exc

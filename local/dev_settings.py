@@ -58,6 +58,7 @@ class DevSettings:
     record: Path | None = None
     data: Path | None = None
     verbose: bool = False
+    require_key: bool = False
     environment: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
@@ -75,7 +76,17 @@ class DevSettings:
         if options.get("metrics_file") is not None:
             chosen[METRICS_FILE] = str(Path(options["metrics_file"]).absolute())
         _require_sound({**environ, **chosen})
-        chosen.update(_door(options["host"], ",".join(options.get("allow_host", ())), environ))
+        has_keys = bool(environ.get("HEADRACE_API_KEYS") or environ.get("HEADRACE_API_KEYS_SECRET"))
+        if options.get("require_key"):
+            if has_keys:
+                raise InvalidSettings(
+                    "--require-key takes its keys from a secret of its own: unset HEADRACE_API_KEYS"
+                )
+            if options.get("state_file") is None:
+                raise InvalidSettings("--require-key needs --state-file: by it `headrace key` finds the keys")
+            has_keys = True
+        hosts = ",".join(options.get("allow_host", ()))
+        chosen.update(_door(options["host"], hosts, environ, has_keys=has_keys))
         return DevSettings(
             host=options["host"],
             port=options["port"],
@@ -91,6 +102,7 @@ class DevSettings:
             record=options.get("record"),
             data=options["data"].absolute() if options.get("data") is not None else None,
             verbose=options.get("verbose", False),
+            require_key=options.get("require_key", False),
             environment=chosen,
         )
 
@@ -113,17 +125,16 @@ def _require_sound(environ: Mapping[str, str]) -> None:
         raise InvalidSettings(str(exc)) from exc
 
 
-def _door(host: str, allowed_hosts: str, environ: Mapping[str, str]) -> dict[str, str]:
+def _door(host: str, allowed_hosts: str, environ: Mapping[str, str], *, has_keys: bool) -> dict[str, str]:
     """Returns the settings of the address to listen on, and of the hosts to obey without keys. Raises InvalidSettings if
     other machines can reach the address, and there are neither keys nor the permission to run without them; or if one
     of the hosts is none.
     """
-    has_keys = bool(environ.get("HEADRACE_API_KEYS") or environ.get("HEADRACE_API_KEYS_SECRET"))
     allowed_open = environ.get("HEADRACE_ALLOW_INSECURE_NO_AUTH") == "1"
     if not has_keys and not allowed_open and not is_loopback(host):
         raise InvalidSettings(
-            f"--host {host} lets other machines in, and no API key is set. Set HEADRACE_API_KEYS, for example to "
-            f"'s3cret:read+write', or accept anyone's requests with HEADRACE_ALLOW_INSECURE_NO_AUTH=1."
+            f"--host {host} lets other machines in, and no API key is set. Use --require-key, set HEADRACE_API_KEYS, for "
+            f"example to 's3cret:read+write', or accept anyone's requests with HEADRACE_ALLOW_INSECURE_NO_AUTH=1."
         )
     try:
         hosts = parse_hosts(allowed_hosts or environ.get("HEADRACE_ALLOWED_HOSTS", ""), allow_insecure=allowed_open)

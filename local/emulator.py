@@ -28,6 +28,8 @@ DEPLOYMENT_FILE = "deployment.json"
 API_HANDLER = "functions.api.handler.handler"
 HEALTHY_SECONDS = 60.0
 WATCH_SECONDS = 0.1
+KEYS_AGE = "HEADRACE_KEYS_AGE_MS"
+PROMPT_KEYS_AGE_MS = "1000"  # nobody waits a minute for a key of a server on the desk
 
 
 class Emulator:
@@ -107,6 +109,7 @@ class Emulator:
             },
             self._forks,
             deployment.resource_names(),
+            self._keys_environment(),
             aws_environment(endpoint, emr_endpoint),
             self._machine_environment(),
             self._settings.environment,
@@ -153,11 +156,19 @@ class Emulator:
             "outputs": self._deployment.outputs,
             "environment": {
                 **self._deployment.settings(),
+                **self._keys_environment(),
                 **aws_environment(self._deployment.endpoint, self._deployment.emr_endpoint),
                 **self._machine_environment(),
                 **self._settings.environment,
             },
         }
+
+    def _keys_environment(self) -> dict[str, str]:
+        """Returns the variables that make processes ask for the keys in the deployment's secret, if they shall."""
+        if not self._settings.require_key:
+            return {}
+        assert self._deployment is not None
+        return {**self._deployment.keys_secret(), KEYS_AGE: os.environ.get(KEYS_AGE, PROMPT_KEYS_AGE_MS)}
 
     def _machine_environment(self) -> dict[str, str]:
         """Returns the variables that make a process use the single machine, if there is one, instead of emulated AWS."""

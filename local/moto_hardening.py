@@ -29,6 +29,8 @@ from moto.dynamodb.models.table import RESULT_SIZE_LIMIT, Table
 from moto.dynamodb.responses import DynamoHandler
 from moto.dynamodbstreams.responses import DynamoDBStreamsHandler
 from moto.s3.responses import S3Response
+from moto.secretsmanager.models import FakeSecret, SecretsManagerBackend
+from moto.secretsmanager.responses import SecretsManagerResponse
 from moto.sqs.models import DEDUPLICATION_TIME_IN_SECONDS
 from moto.sqs.models import Queue as SqsQueue
 from moto.sqs.responses import SQSResponse
@@ -72,6 +74,7 @@ def install() -> None:
     _remember_request_tokens(time.monotonic)
     _remember_deduplication_ids(time.monotonic)
     _order_partitions()
+    _follow_current_secrets()
     moto_streams.install()
     moto_speed.install()
     _installed = True
@@ -99,11 +102,12 @@ def _forget_instances() -> None:
 
 
 def _serialize_actions() -> None:
-    """Runs one action at a time across DynamoDB, its streams, S3 and SQS, so that every action is atomic."""
+    """Runs one action at a time across DynamoDB, its streams, S3, SQS and Secrets Manager, so that each is atomic."""
     entry_points: list[tuple[Any, str]] = [
         (DynamoHandler, "call_action"),
         (DynamoDBStreamsHandler, "call_action"),
         (SQSResponse, "call_action"),
+        (SecretsManagerResponse, "call_action"),
         (S3Response, "bucket_response"),
         (S3Response, "key_response"),
     ]
@@ -366,3 +370,25 @@ def _order_partitions() -> None:
 
     Table.__init__ = init  # type: ignore[method-assign]
     Table.query = ordered_query  # type: ignore[method-assign,assignment]
+
+
+def _follow_current_secrets() -> None:
+    """Makes a read of a secret find the version with the label AWSCURRENT after that was moved, too: stock moto finds the
+    version that was current before.
+    """
+    update = SecretsManagerBackend.update_secret_version_stage
+
+    def update_secret_version_stage(
+        self: SecretsManagerBackend,
+        secret_id: str,
+        version_stage: str,
+        remove_from_version_id: str,
+        move_to_version_id: str,
+    ) -> tuple[str, str]:
+        answer: tuple[str, str] = update(self, secret_id, version_stage, remove_from_version_id, move_to_version_id)
+        secret = self.secrets[secret_id]
+        if version_stage == "AWSCURRENT" and isinstance(secret, FakeSecret):
+            secret.set_default_version_id(move_to_version_id)
+        return answer
+
+    SecretsManagerBackend.update_secret_version_stage = update_secret_version_stage  # type: ignore[method-assign]

@@ -8,6 +8,7 @@ COMMANDS = {
     "recover": ("operators.recover:command", "Rebuild lost tables from the bucket."),
     "doctor": ("operators.doctor.command:command", "Check a deployment's health and suggest fixes."),
     "cost": ("operators.cost.command:command", "Estimate the monthly cost here and elsewhere."),
+    "key": ("operators.keys:command", "Create, list and revoke access keys."),
     "rotate-signing-key": ("operators.signing:rotate", "Add a key that signs webhooks; it takes over by itself."),
     "index rebuild": ("operators.index:rebuild", "Ask the indexer to build the runs of streams again."),
 }

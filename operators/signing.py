@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
-from pathlib import Path
 
 import click
 
-from cli.errors import BadInput, CliError
+from cli.errors import CliError
 from cli.terminal import say
 from headrace import instants
-from headrace.settings import Settings, SettingsError
+from headrace.settings import Settings
 from headrace.subscriptions.signing import BadSigningKeys, RotationUnderWay, SigningKeys
-from operators.stores import aws_client, store_errors, take_environment
+from operators.stores import aws_client, secret_options, store_errors
 
 EPILOG = """\b
 What happens: a new key is written beside those that are still needed. It is public within a minute, signs five minutes
@@ -31,30 +29,16 @@ Exit codes: 0 rotated, 1 the newest key was not used yet, 2 wrong usage, 3 AWS d
 
 
 @click.command(epilog=EPILOG)
-@click.option("--secret", help="ARN or name of the secret; else HEADRACE_SIGNING_KEYS_SECRET.")
-@click.option(
-    "--state-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="What `headrace dev --state-file` wrote; else AWS_* are read.",
-)
-def rotate(secret: str | None, state_file: Path | None) -> None:
+@secret_options("signing_keys_secret")
+def rotate(secret: str, settings: Settings) -> None:
     """Add a key that signs webhooks. It takes over by itself, minutes later.
 
     The command talks to AWS itself, not to a server, and shows no secret.
     """
-    if state_file is not None:
-        take_environment(state_file)
-    try:
-        settings = Settings.from_environment(os.environ)
-    except SettingsError as exc:
-        raise BadInput(str(exc)) from exc
-    name = secret or settings.signing_keys_secret
-    if not name:
-        raise BadInput("which secret holds the keys is unknown", "pass --secret, or --state-file")
     now_s = int(time.time())
     with store_errors("rotate-signing-key"):
         store = aws_client("secretsmanager")
-        text = store.get_secret_value(SecretId=name)["SecretString"]
+        text = store.get_secret_value(SecretId=secret)["SecretString"]
         try:
             keys = SigningKeys.parse(text).rotated(
                 secrets.token_urlsafe(32), now_s, cached_s=-(-settings.keys_age_ms // 1000)
@@ -67,7 +51,7 @@ def rotate(secret: str | None, state_file: Path | None) -> None:
             raise CliError(
                 f"the secret is malformed: {exc}", "docs/operations.md, Signing keys, has the way"
             ) from exc
-        store.put_secret_value(SecretId=name, SecretString=keys.format())
+        store.put_secret_value(SecretId=secret, SecretString=keys.format())
     newest = keys.keys[-1]
     say(f"new key {newest.kid}, signs from {_shown(newest.first_use_s)}")
     say(f"until then {keys.current(now_s).kid} does, and stays public for a while")

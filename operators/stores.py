@@ -55,6 +55,42 @@ def state_file_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_stores
 
 
+def secret_options(setting: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds --secret and --state-file to a command, and passes the secret's name as the argument `secret`, and the
+    `settings` of the deployment.
+
+    Args:
+        setting: the name of the setting that has the secret's name, in lower case and without prefix.
+    """
+    variable = f"HEADRACE_{setting.upper()}"
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option("--secret", help=f"ARN or name of the secret; else {variable}.")
+        @click.option(
+            "--state-file",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="What `headrace dev --state-file` wrote; else AWS_* are read.",
+        )
+        @wraps(command)
+        def with_secret(*args: Any, secret: str | None, state_file: Path | None, **kwargs: Any) -> Any:
+            if state_file is not None:
+                take_environment(state_file)
+            try:
+                settings = Settings.from_environment(os.environ)
+            except SettingsError as exc:
+                raise BadInput(str(exc)) from exc
+            name = secret or getattr(settings, setting)
+            if not name and state_file is not None:
+                raise BadInput("this server asks for no keys", "start it with `headrace dev --require-key`")
+            if not name:
+                raise BadInput(f"which secret holds the keys is unknown: {variable} is not set", "pass --secret")
+            return command(*args, secret=name, settings=settings, **kwargs)
+
+        return with_secret
+
+    return decorate
+
+
 def open_stores(state_file: Path | None) -> Stores:
     """Opens the stores that a state file, or else the environment of this process, names. A state file's variables
     replace those of this process. Raises BadInput if a name is missing or the file is invalid.

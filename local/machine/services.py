@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,6 +16,7 @@ from local.machine.database import Database
 from local.machine.tables import Shape
 
 Json = dict[str, Any]
+_CURRENT = "AWSCURRENT"
 
 
 class Secrets:
@@ -28,23 +32,60 @@ class Secrets:
 
     def get_secret_value(self, *, SecretId: str) -> Json:
         """Returns a secret."""
-        return {"SecretString": self._path(SecretId).read_text()}
+        text = self._path(SecretId).read_text()
+        return {"SecretString": text, "VersionId": _version(text)}
 
-    def put_secret_value(self, *, SecretId: str, SecretString: str) -> None:
-        """Replaces a secret."""
+    def put_secret_value(
+        self,
+        *,
+        SecretId: str,
+        SecretString: str,
+        VersionStages: Sequence[str] = (_CURRENT,),
+    ) -> Json:
+        """Replaces a secret or, with other stages, keeps a version that can become the current one."""
+        version = _version(SecretString)
+        self._write(
+            self._path(SecretId) if _CURRENT in VersionStages else self._path(SecretId, version), SecretString
+        )
+        return {"VersionId": version}
+
+    def update_secret_version_stage(
+        self,
+        *,
+        SecretId: str,
+        VersionStage: str,  # noqa: ARG002 - only the current one moves
+        RemoveFromVersionId: str,
+        MoveToVersionId: str,
+    ) -> None:
+        """Makes a version the current one. Raises ClientError if another one than was expected is current."""
+        with (self._folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self.get_secret_value(SecretId=SecretId)["VersionId"] != RemoveFromVersionId:
+                from botocore.exceptions import ClientError
+
+                said = {"Code": "InvalidParameterException", "Message": "another version is current"}
+                raise ClientError({"Error": said}, "UpdateSecretVersionStage")
+            self._path(SecretId, MoveToVersionId).replace(self._path(SecretId))
+
+    def _write(self, path: Path, text: str) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         scratch = self._folder / f".{uuid4().hex}"
         with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(SecretString)
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        scratch.replace(self._path(SecretId))
+        scratch.replace(path)
 
     def close(self) -> None:
         """Does nothing: there is no connection."""
 
-    def _path(self, name: str) -> Path:
-        return self._folder / name.rpartition(":")[2]
+    def _path(self, name: str, version: str = "") -> Path:
+        """Returns the file of a secret, or of a version that is not the current one."""
+        return self._folder / (name.rpartition(":")[2] + (f".{version}" if version else ""))
+
+
+def _version(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Described:
