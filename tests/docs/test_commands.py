@@ -39,7 +39,7 @@ NOT_RUN = {
     r"^\./run (synth|prove)\b": "packs for a minute, proves for several: .ci/run runs both",
     r"^npx cdk ": "needs an AWS account, or packs for a minute as ./run synth does",
     r"^aws ": "needs an AWS account",
-    r"^headrace (doctor --stack|rotate-signing-key) ": "needs an AWS account",
+    r"^headrace (doctor --stack|key \w+|rotate-signing-key) ": "needs an AWS account",
     r"^uv run python -m infra\.synth$": "writes into the checkout; tests/infra compares what it would write",
 }
 # Long, and run for docs/benchmarks.md and docs/verification.md: their options are looked up in their help.

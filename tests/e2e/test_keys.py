@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
@@ -17,7 +18,9 @@ from headrace.access_keys import AccessKey, format_keys, parse_keys
 from local.machine import environment_of
 from local.machine.services import Secrets
 from operators import keys as commands
-from tests.support.emulated_cloud import emulated_cloud
+from tests.conformance.contract.client import eventually
+from tests.support.command_line import headrace as run_with_json
+from tests.support.emulated_cloud import dev_server, emulated_cloud
 from tests.unit.api.asgi import Server
 
 
@@ -137,3 +140,17 @@ def test_a_server_takes_a_created_key_and_refuses_a_revoked_one(monkeypatch: pyt
         assert headrace("revoke", key_id, "--yes").exit_code == 0
         time.sleep(0.2)  # longer than HEADRACE_KEYS_AGE_MS: the secret is read again
         assert (status(key), status("generated")) == (401, 200)
+
+
+def test_a_server_of_this_machine_asks_for_the_keys_that_the_command_makes() -> None:
+    with dev_server("--require-key", on_data=True) as server:
+        state = str(server.state_file)
+
+        def status(key: str) -> int:
+            return httpx.get(f"{server.url}/v1/streams", headers={"authorization": f"Bearer {key}"}).status_code
+
+        assert httpx.get(f"{server.url}/v1/streams").status_code == 401
+        made = run_with_json("key", "create", "--scope", "read", "--state-file", state)[1]
+        eventually(lambda: status(made["key"]), lambda found: found == 200)
+        assert run_with_json("key", "revoke", made["id"], "--yes", "--state-file", state)[0] == 0
+        eventually(lambda: status(made["key"]), lambda found: found == 401)

@@ -63,6 +63,15 @@ def test_a_door_to_other_machines_needs_keys() -> None:
     settings({"HEADRACE_ALLOW_INSECURE_NO_AUTH": "1"}, host="0.0.0.0")
 
 
+def test_a_server_that_requires_keys_may_be_open_and_has_its_own(tmp_path: Path) -> None:
+    keyed = settings(host="0.0.0.0", require_key=True, state_file=tmp_path / "dev.json")
+    assert keyed.require_key and keyed.environment["HEADRACE_HOST"] == "0.0.0.0"
+    with pytest.raises(InvalidSettings, match="--state-file"):
+        settings(require_key=True)
+    with pytest.raises(InvalidSettings, match="unset HEADRACE_API_KEYS"):
+        settings({"HEADRACE_API_KEYS": "k"}, require_key=True, state_file=tmp_path / "dev.json")
+
+
 @pytest.mark.parametrize(
     ("environ", "allow_host", "obeyed"),
     [
