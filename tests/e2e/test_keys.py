@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,13 @@ def test_two_operators_do_not_lose_each_others_change(store: Any, monkeypatch: p
     created = headrace("create", "--scope", "all", "--json")
     assert text(store) == f"generated,other:read,third,{json.loads(created.stdout)['key']}"
 
-    counter = iter(range(1000))
-    always = lambda _keys: store.put_secret_value(SecretId="keys", SecretString=f"k{next(counter)}") and "never"  # noqa: E731
-    monkeypatch.setattr(commands, "format_keys", always)
+    numbers = count()
+
+    def change_always(_keys: list[AccessKey]) -> str:
+        store.put_secret_value(SecretId="keys", SecretString=f"k{next(numbers)}")
+        return "never"
+
+    monkeypatch.setattr(commands, "format_keys", change_always)
     refused = headrace("create", "--scope", "all")
     assert refused.exit_code == 1 and "changed by others" in refused.stderr
     assert "never" not in text(store)
