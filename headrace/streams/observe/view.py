@@ -13,6 +13,8 @@ def view(lookup: Lookup, events: Sequence[Found] | None, traces: Sequence[Found]
     """Returns the document that joins what was found; None for a stream that is not shown."""
     event_hits, span_hits = _distinct(events or ()), _distinct(traces or ())
     trace = Trace([hit.record for hit in span_hits])
+    distinct = set(map(id, trace.spans))
+    once = [hit for hit in span_hits if id(hit.record) in distinct]
     primary = next((hit for hit in event_hits if trace.id and hit.record.get("traceId") == trace.id), None)
     primary = primary or next(iter(event_hits), None)
     event = None if primary is None else primary.record
@@ -48,7 +50,7 @@ def view(lookup: Lookup, events: Sequence[Found] | None, traces: Sequence[Found]
             "missingParents": trace.missing,
             "duplicateSpans": trace.duplicates,
         },
-        "timeline": _timeline(lookup, event_hits, span_hits) if lookup.shows_timeline else [],
+        "timeline": _timeline(lookup, event_hits, once) if lookup.shows_timeline else [],
         "coverage": {"events": _coverage(events), "traces": _coverage(traces), "warnings": warnings},
     }
 
@@ -79,7 +81,7 @@ def _summary(lookup: Lookup, event: Record | None, trace: Trace) -> dict[str, An
         "status": status,
         "level": event.get("level"),
         "duration": first(event.get("duration"), span.get("duration")),
-        "startTime": first(event.get("timestamp"), span.get("timestamp")),
+        "startTime": first(span.get("timestamp"), event.get("timestamp")),
         "endTime": span.get("endTimestamp"),
         "error": {
             "isError": failed or any(map(is_error, trace.spans)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.unit.api.asgi import JSON, Server
 
 PATH = "/v1/observe/request"
+WHOLE = Path(__file__).parent / "observed.json"
 EVENTS, TRACES = "/v1/stream/events", "/v1/stream/traces"
 TRACE, OTHER = "5b8efff798038103d269b633813fc60c", "1" * 32
 ROOT, QUERY, REMOTE = "0" * 15 + "1", "0" * 15 + "2", "0" * 15 + "3"
@@ -120,6 +122,10 @@ def test_any_id_leads_to_the_event_and_its_whole_trace(server: Server, lookup: d
     summary = found["summary"]
     assert (summary["title"], summary["status"], summary["route"]) == ("GET /x", 500, "/x")
     assert summary["error"]["isError"]
+
+
+def test_the_whole_view_has_each_member_where_clients_look_for_it(server: Server) -> None:
+    assert view(server, lookup={"requestId": "r-1"}) == json.loads(WHOLE.read_bytes())
 
 
 def test_the_timeline_is_in_order_and_names_its_sources(server: Server) -> None:

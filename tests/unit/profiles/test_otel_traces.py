@@ -141,6 +141,59 @@ def test_keys_that_end_like_a_secret_are_redacted(key: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("field", "keys"),
+    [
+        ("http.method", ["http.request.method", "http.method"]),
+        ("http.route", ["http.route"]),
+        ("http.path", ["url.path", "http.target"]),
+        ("http.target", ["http.target"]),
+        ("http.url", ["url.full", "http.url"]),
+        ("http.userAgent", ["user_agent.original", "http.user_agent"]),
+        ("db.system", ["db.system.name", "db.system"]),
+        ("db.name", ["db.namespace", "db.name"]),
+        ("db.operation", ["db.operation.name", "db.operation"]),
+        ("db.statement", ["db.statement", "db.query.text"]),
+        ("rpc.system", ["rpc.system"]),
+        ("rpc.service", ["rpc.service"]),
+        ("rpc.method", ["rpc.method"]),
+        ("messaging.system", ["messaging.system"]),
+        ("messaging.destination", ["messaging.destination.name", "messaging.destination"]),
+        ("messaging.operation", ["messaging.operation.name", "messaging.operation"]),
+        ("error.type", ["exception.type", "error.type"]),
+        ("error.message", ["exception.message", "error.message"]),
+        ("error.stacktrace", ["exception.stacktrace", "error.stacktrace"]),
+    ],
+    ids=str,
+)
+def test_a_field_is_the_first_of_its_attributes_that_is_there(field: str, keys: list[str]) -> None:
+    group, member = field.split(".")
+    profile = configured(dbStatementMode="raw", urlMode="raw")
+    given_attributes = {key: f"value {number}" for number, key in enumerate(keys)}
+    for number, key in enumerate(keys):
+        assert normal(profile, attributes=given_attributes)[group][member] == f"value {number}"
+        del given_attributes[key]
+    assert normal(profile)[group][member] is None
+
+
+@pytest.mark.parametrize(
+    ("field", "keys"),
+    [
+        ("service", ["service.name"]),
+        ("serviceNamespace", ["service.namespace"]),
+        ("serviceInstanceId", ["service.instance.id"]),
+        ("environment", ["deployment.environment.name", "deployment.environment"]),
+        ("version", ["service.version"]),
+        ("region", ["cloud.region"]),
+    ],
+    ids=str,
+)
+def test_a_resource_says_where_a_span_was_made(field: str, keys: list[str]) -> None:
+    for key in keys:
+        assert normal(resource={"attributes": {key: "x", "other": "y"}})[field] == "x"
+        assert normal(attributes={key: "x"})[field] is None
+
+
 def test_what_only_resembles_a_secret_stays() -> None:
     keys = secrets("tenant-id")
     assert is_secret("app.tenant_id", keys)
