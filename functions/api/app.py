@@ -8,17 +8,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from functions.api import monitoring
 from functions.api.console import routes as console
 from functions.api.context import Context, open_context
 from functions.api.door.entry import Door
 from functions.api.door.requests import run
-from functions.api.door.routes import answer_unrouted
+from functions.api.door.routes import Resources, answer_unrouted
 from functions.api.features import routes as features
 from functions.api.features.calls import FEATURES
 from functions.api.streams import definitions, jwks, live, observe, records, search, several, subscriptions, touch
@@ -85,6 +86,7 @@ def create_app(context: Context | None = None) -> FastAPI:
         part.add_routes(app, context)
     for part in (live, records):
         part.add_routes(app, context)  # last: a name may hold slashes, so it would take every path below it
+    app.router.routes = [Resources(cast(list[Route], app.router.routes))]
     app.add_exception_handler(HTTPException, answer_unrouted)
     app.openapi = describe  # type: ignore[method-assign]
     app.add_middleware(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from functions.api.app import describe
 from functions.api.door import errors
 from functions.api.door.requests import BodyTimeout
+from functions.api.door.routes import Resources
 from functions.api.features import calls
 from functions.api.sockets import commands, sockets
 from functions.api.streams.records import ERRORS
@@ -158,12 +161,25 @@ def test_the_document_knows_every_route() -> None:
     }
     routed = {
         (route.path.replace(":path", ""), method.lower())  # type: ignore[attr-defined]
-        for route in server.app.routes
+        for route in server.app.routes[0].routes
         for method in route.methods  # type: ignore[attr-defined]
         if route.include_in_schema  # type: ignore[attr-defined]
     }
     assert routed - described == {("/health", "head")}
     assert described <= routed
+
+
+def test_a_request_gets_the_first_route_that_matches() -> None:
+    resources = Server().app.routes[0]
+    assert isinstance(resources, Resources)
+    names = ("a", "a/b", "a/_search", "_schema/a", "", "v1", "{a}", "push")
+    paths = {re.sub(r"\{[^}]*\}", name, route.path) for route in resources.routes for name in names}
+    for path, method in itertools.product(sorted(paths | {"*", "/", "/none", "none"}), ("GET", "POST", "BREW")):
+        scope = {"type": "http", "path": path, "method": method}
+        matches = [(route.matches(scope)[0].value, -place, route) for place, route in enumerate(resources.routes)]
+        value, _, route = max(matches, key=lambda one: one[:2])
+        match, found = resources.matches(scope)
+        assert (match.value, found.get("endpoint")) == (value, route.endpoint if value else None), path
 
 
 def test_a_cold_process_remembers_nothing_between_requests() -> None:

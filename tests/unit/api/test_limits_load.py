@@ -70,7 +70,7 @@ def write_routes(server: Server) -> list[tuple[str, str]]:
     """Method and resource of every route of a stream that writes, from the application's own table."""
     return sorted(
         (method, route.path.removeprefix(PATH))  # type: ignore[attr-defined]
-        for route in server.app.routes
+        for route in server.app.routes[0].routes
         if route.path.startswith(PATH) and route.include_in_schema  # type: ignore[attr-defined]
         for method in route.methods & {"PUT", "POST", "DELETE", "PATCH"}  # type: ignore[attr-defined]
         if (method, route.path.removeprefix(PATH)) not in READING  # type: ignore[attr-defined]
