@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from cli.terminal import clean, console
+from cli.terminal import clean, console, say
 
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
+_GAP = 2  # between two columns
+_WHOLE_NAME = 40
+_WHOLE_WORD = 13  # a time of day is not broken
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT)(\d\d:\d\d:\d\d(?:\.\d{1,3})?Z)")
 
 
 class Column(NamedTuple):
@@ -28,13 +35,63 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """Prints a table, one row per line if standard output is not a terminal. None is an empty cell."""
+    """Prints a table, one row per line if standard output is not a terminal. None is an empty cell.
+
+    On a terminal texts are wrapped, but neither numbers nor the first column, by which a row is named. If there is no room
+    even so, the last columns are left out, and standard error says which.
+    """
+    cells = [["" if cell is None else clean(str(cell)) for cell in row] for row in rows]
+    to = console()
+    widths = [_Width.of(column, [row[at] for row in cells], at == 0) for at, column in enumerate(columns)]
+    if to.is_terminal:
+        widths = _fit(widths, to.width)
     table = Table(box=None, pad_edge=False, title=Text(clean(title)) if title else None, title_justify="left")
-    for column in columns:
-        table.add_column(Text(clean(column.title)), justify="right" if column.is_number else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text("" if cell is None else clean(str(cell))) for cell in row))
-    console().print(table)
+    for width, column in zip(widths, columns, strict=False):
+        table.add_column(
+            Text(clean(column.title)),
+            justify="right" if column.is_number else "left",
+            overflow="fold",
+            width=width.now if to.is_terminal else None,
+        )
+    for row in cells:
+        table.add_row(*(Text(width.broken(cell)) for width, cell in zip(widths, row, strict=False)))
+    to.print(table)
+    if left_out := [column.title for column in columns[len(widths) :]]:
+        say(f"no room for {', '.join(left_out)}: a wider terminal shows more, --json all", err=True)
+
+
+@dataclass
+class _Width:
+    """The width of a column on a terminal: `now`, and the `least` that does not break what should stay whole."""
+
+    now: int
+    least: int
+
+    @classmethod
+    def of(cls, column: Column, cells: Sequence[str], is_name: bool) -> _Width:
+        title = [cell_len(word) for word in clean(column.title).split()]
+        whole = max(map(cell_len, cells), default=0)
+        words = max((cell_len(word) for cell in cells for word in cell.split()), default=0)
+        is_whole = column.is_number or (is_name and whole <= _WHOLE_NAME)
+        least = whole if is_whole else min(words, _WHOLE_WORD)
+        return cls(max(whole, cell_len(clean(column.title))), max(least, *title, 1))
+
+    def broken(self, cell: str) -> str:
+        """Returns a cell's text; a moment that is too long has its day on a line of its own."""
+        return _MOMENT.sub("\\1\n\\2", cell) if cell_len(cell) > self.now else cell
+
+
+def _fit(widths: list[_Width], room: int) -> list[_Width]:
+    """Returns the first columns, as many as have room, the widest of them narrowed."""
+    while len(widths) > 1 and sum(width.least for width in widths) + _GAP * (len(widths) - 1) > room:
+        widths = widths[:-1]
+    room -= _GAP * (len(widths) - 1)
+    while sum(width.now for width in widths) > room:
+        wide = [width for width in widths if width.now > width.least]
+        if not wide:
+            break
+        max(wide, key=lambda width: width.now).now -= 1
+    return widths
 
 
 def print_tree(label: str, value: Any) -> None:

@@ -224,7 +224,7 @@ def summary(totals: Totals) -> str:
         parts.append(f"already there: {totals.skipped:,}")
     if batch := totals.under_way:
         what = counted(batch.records, "record") if batch.records else counted(len(batch.body), "byte")
-        parts.append(f"{what} were under way, and may be there")
+        parts.append(f"{what} under way, which may be there")
     return "; ".join(parts)
 
 

@@ -61,7 +61,7 @@ def training_set(tables: Tables, table: str, labels: str, **options: Any) -> Non
             say(key)
         unmatched = found["unmatched"]
         if unmatched:
-            say(f"{counted(unmatched, 'label')} ask for nothing that there is: features are null", err=True)
+            say(f"unmatched, so that their features are null: {counted(unmatched, 'label')}", err=True)
 
 
 @click.command(

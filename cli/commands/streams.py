@@ -14,7 +14,14 @@ from cli.pages import is_true, list_streams
 from cli.tables import Column, print_table
 from cli.terminal import say
 
-COLUMNS = ("name", "content_type", "profile", "next_offset", "sealed_through", "created_at", "expires_at")
+COLUMNS = {
+    "name": Column("name"),
+    "content_type": Column("content type"),
+    "profile": Column("profile"),
+    "next_offset": Column("records", is_number=True),
+    "created_at": Column("created at"),
+    "expires_at": Column("expires at"),
+}
 
 
 @click.command(
@@ -160,11 +167,8 @@ def list_(connection: Connection, limit: int, offset: int, show_all: bool, as_js
 
 def _print_list(rows: list[dict[str, Any]]) -> None:
     """Prints a table with a column for each known field that any row has."""
-    columns = [column for column in COLUMNS if any(row.get(column) is not None for row in rows)]
-    print_table(
-        [Column(column.replace("_", " ")) for column in columns],
-        ([row.get(column) for column in columns] for row in rows),
-    )
+    shown = [name for name in COLUMNS if any(row.get(name) is not None for row in rows)]
+    print_table([COLUMNS[name] for name in shown], ([row.get(name) for name in shown] for row in rows))
 
 
 @click.command(epilog=example("headrace delete orders", "headrace delete orders --yes"))

@@ -50,7 +50,7 @@ def test_a_training_set_is_waited_for(headrace: Shell, features: FakeFeatures) -
         "`headrace features job 170",
         "12 rows from 46 events in 1m 1s",
         "2 events did not fit",
-        "1 label ask",
+        "are null: 1 label\n",
     ):
         assert told in result.stderr, result.stderr
     assert body(features) == {

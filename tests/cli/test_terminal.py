@@ -13,10 +13,13 @@ from typing import Any
 
 import httpx
 import pytest
+from rich.console import Console
 from rich.progress import Progress
 
+from cli import tables
 from cli.main import main
 from cli.output import Label
+from cli.tables import Column, print_table
 from cli.terminal import clean, output, say
 from tests.cli.conftest import Shell
 from tests.cli.fake_server import FakeServer, Stream
@@ -196,3 +199,42 @@ def test_records_are_exact_in_a_pipe_and_escaped_on_a_terminal(
     assert r"b\u009b31m" in terminal.shown
     if is_json or "--json" in command:
         assert json.loads(terminal.shown) == json.loads(piped)
+
+
+OFFSET = "0000000000000000X9G0000000"
+MOMENT = "2026-11-28T18:26:26.861Z"
+
+
+def table_on_terminal(monkeypatch: pytest.MonkeyPatch, columns: list[Column], row: list[object]) -> list[str]:
+    shown = io.StringIO()
+    to = Console(file=shown, width=80, force_terminal=True, color_system=None, highlight=False, markup=False)
+    monkeypatch.setattr(tables, "console", lambda: to)
+    print_table(columns, [row, row])
+    lines = [line.rstrip() for line in shown.getvalue().splitlines()]
+    assert max(map(len, lines)) <= 80
+    return lines
+
+
+def test_a_table_wraps_texts_and_keeps_offsets_and_numbers_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [Column("offset"), Column("so many records", True), Column("at"), Column("service"), Column("message")]
+    row: list[object] = [OFFSET, "123,456,789", MOMENT, "checkout-eu-west", "card declined by the issuer"]
+    lines = table_on_terminal(monkeypatch, columns, row)
+    (first, *rest) = [line for line in lines if line.startswith(OFFSET)]
+    assert rest == [first] and "123,456,789" in first and "2026-11-28T  " in first
+    assert any("18:26:26.861Z" in line for line in lines)
+    assert "declined" in " ".join(lines)
+
+
+def test_columns_without_room_are_left_out_and_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = [Column("offset"), *(Column(f"number {number}", True) for number in range(9))]
+    lines = table_on_terminal(monkeypatch, columns, [OFFSET, *["1,234,567"] * 9])
+    assert lines[-1].count("1,234,567") == 4
+    assert "no room for number 4, number 5" in capsys.readouterr().err
+
+
+def test_a_table_in_a_pipe_has_a_row_a_line_and_all_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([Column("offset"), Column("text"), Column("at")], [[OFFSET, "word " * 40, MOMENT]] * 2)
+    _title, first, second = capsys.readouterr().out.splitlines()
+    assert first == second and MOMENT in first
