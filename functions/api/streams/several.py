@@ -65,7 +65,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
         grant = grant_of(request)
         grant.require(Scope.READ)
         began = context.clock.monotonic()
-        document = await run(_found, context, grant, asked)
+        document = await run(_search_streams, context, grant, asked)
         context.meter.add(ApiMetric.SearchMs, context.ms_since(began))
         context.meter.add(ApiMetric.SearchTimeouts, int(document["timed_out"]))
         context.meter.add(ApiMetric.SearchHits, len(document["hits"]))
@@ -75,8 +75,14 @@ def add_routes(app: FastAPI, context: Context) -> None:
     add(app, PATH, GET=search_by_query, POST=search_by_body)
 
 
-def _found(context: Context, grant: Grant, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the answer to a search: that of each stream, joined."""
+def _search_streams(context: Context, grant: Grant, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the answer to a search: that of each stream, joined.
+
+    Raises:
+        InvalidRequest: the request is malformed; or a stream that is named, or every one that matches, refuses it.
+        Forbidden: the key may not read a stream that is named.
+        NotFound: no stream matches, or one that is named does not exist.
+    """
     began = context.clock.monotonic()
     timeout, after = timeout_ms(asked.get("timeout_ms")), _places(asked.get("search_after"))
     sort = asked.get("sort") or ["_time:desc"]
@@ -85,47 +91,56 @@ def _found(context: Context, grant: Grant, asked: Mapping[str, Any]) -> dict[str
             "sort must be an array of texts, without offset and _bm25: they tell no order of streams"
         )
     engine = context.engine()  # the first call imports what follows
-    from headrace.query.engine import several
     from headrace.query.engine.search import REQUEST_MS, search
+
+    def search_one(target: Target) -> SearchAnswer | InvalidRequest | None:
+        left = max(0, timeout - context.ms_since(began))  # a stream that is late says what it left out
+        body = {key: value for key, value in asked.items() if key != "streams"}
+        body |= {"sort": sort, "search_after": after.get(target.name), "timeout_ms": left}
+        try:
+            return search(engine, target.name, body)
+        except (InvalidRequest, NotFound, Gone) as exc:
+            if target.is_named:
+                raise
+            return exc if isinstance(exc, InvalidRequest) else None  # one that ended meanwhile is no match
 
     with within_deadline(REQUEST_MS):
         targets = find(context, grant, asked.get("streams"))
-
-        def search_one(target: Target) -> SearchAnswer | InvalidRequest | None:
-            left = max(0, timeout - context.ms_since(began))  # a stream that is late says what it left out
-            body = {key: value for key, value in asked.items() if key != "streams"}
-            body |= {"sort": sort, "search_after": after.get(target.name), "timeout_ms": left}
-            try:
-                return search(engine, target.name, body)
-            except (InvalidRequest, NotFound, Gone) as exc:
-                if target.is_named:
-                    raise
-                return exc if isinstance(exc, InvalidRequest) else None  # one that ended meanwhile is no match
-
         with context.query():
-            found = list(zip(targets, _SEARCHES.map(search_one, targets), strict=True))
-    context.meter.add(ApiMetric.Searches, len(found))
-    refused = [(target.name, one) for target, one in found if isinstance(one, InvalidRequest)]
-    searched = [
-        (target.name, one) for target, one in found if one is not None and not isinstance(one, InvalidRequest)
-    ]
+            outcomes = list(zip(targets, _SEARCHES.map(search_one, targets), strict=True))
+    context.meter.add(ApiMetric.Searches, len(outcomes))
+    refused = {target.name: outcome for target, outcome in outcomes if isinstance(outcome, InvalidRequest)}
+    searched = {
+        target.name: outcome
+        for target, outcome in outcomes
+        if outcome is not None and not isinstance(outcome, InvalidRequest)
+    }
     if not searched:
-        raise refused[0][1] if refused else NotFound("no stream matches")
-    names, answers = [name for name, _ in searched], [answer for _, answer in searched]
+        raise next(iter(refused.values()), NotFound("no stream matches"))
+    joined = _join(searched, refused, after)
+    return {"took_ms": context.ms_since(began), "timeout_ms": timeout, **joined}
+
+
+def _join(
+    searched: Mapping[str, SearchAnswer], refused: Mapping[str, InvalidRequest], after: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the members of the answer from those of the streams that were searched, by name: the first hits of all. The
+    next page begins in each stream after its last hit on this one.
+    """
+    from headrace.query.engine import several
+
+    names, answers = list(searched), list(searched.values())
     page = several.first_hits(answers, by_offset=False)
     ends = {names[number]: answers[number].place_of(hit) for number, hit in page}
     document = several.summary(answers)
     document["coverage"] |= {
         "streams": names,
-        "streams_skipped": [{"stream": name, "reason": str(exc)} for name, exc in refused],
+        "streams_skipped": [{"stream": name, "reason": str(exc)} for name, exc in refused.items()],
     }
-    hits = [{"stream": names[number], **hit_of(answers[number], hit)} for number, hit in page]
-    explained = {name: answer.explained for name, answer in searched if answer.explained is not None}
+    explained = {name: answer.explained for name, answer in searched.items() if answer.explained is not None}
     return {
-        "took_ms": context.ms_since(began),
-        "timeout_ms": timeout,
         **document,
-        "hits": hits,
+        "hits": [{"stream": names[number], **hit_of(answers[number], hit)} for number, hit in page],
         "next_search_after": {**after, **ends} if len(page) == answers[0].request.size else None,
         **({"explain": explained} if explained else {}),
     }

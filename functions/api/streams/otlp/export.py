@@ -69,10 +69,10 @@ def parse(signal: Signal, content_type: str, body: bytes) -> Mapping[str, Any]:
         message.ParseFromString(body)
     except DecodeError as exc:
         raise InvalidRequest("body is not a valid OTLP request in protobuf") from exc
-    return _plain(message, [MAX_MESSAGES])
+    return _document_of(message, [MAX_MESSAGES])
 
 
-def answer(signal: Signal, content_type: str, rejected: int, reason: str) -> bytes:
+def encode_answer(signal: Signal, content_type: str, rejected: int, reason: str) -> bytes:
     """Returns the answer to a request of which `rejected` items were not accepted."""
     in_json, in_protobuf = signal.rejected
     if content_type == JSON:
@@ -86,7 +86,7 @@ def answer(signal: Signal, content_type: str, rejected: int, reason: str) -> byt
     return encoded
 
 
-def status(message: str) -> bytes:
+def encode_status(message: str) -> bytes:
     """Returns a `google.rpc.Status` in protobuf that has a message alone."""
     # The api ships no library of Status. Fields 1 and 2 of this message, too, are a number and a text.
     told: Any = _message(TRACES, "PartialSuccess")
@@ -102,7 +102,7 @@ def _message(signal: Signal, kind: str) -> Message:
     return message
 
 
-def _plain(message: Message, left: list[int]) -> dict[str, Any]:
+def _document_of(message: Message, left: list[int]) -> dict[str, Any]:
     """Returns a message as its JSON document, but for numbers of 64 bits, which stay numbers; `left` has how many messages
     it may have.
     """
@@ -113,7 +113,9 @@ def _plain(message: Message, left: list[int]) -> dict[str, Any]:
     for field, value in message.ListFields():
         if field.message_type is not None:
             several = field.is_repeated
-            document[field.camelcase_name] = [_plain(one, left) for one in value] if several else _plain(value, left)
+            document[field.camelcase_name] = (
+                [_document_of(item, left) for item in value] if several else _document_of(value, left)
+            )
         elif isinstance(value, bytes):
             document[field.camelcase_name] = value.hex() if field.name in _IDS else b64encode(value).decode()
         else:

@@ -90,7 +90,7 @@ def add_routes(app: FastAPI, context: Context) -> None:
             if appended is not None:
                 count_append(context, asked, appended, context.ms_since(began))
                 told["Stream-Next-Offset"] = appended.next_offset
-            text = export.answer(kind.signal, content_type, accepted.rejected, accepted.reason)
+            text = export.encode_answer(kind.signal, content_type, accepted.rejected, accepted.reason)
             return Response(text, 200, told)
 
         add(app, path, POST=export_to_stream)
@@ -122,7 +122,7 @@ def shape(scope: Mapping[str, Any]) -> Envelope:
     def answer(failure: Failure) -> Response:
         if content_type == export.PROTOBUF:
             told = {"Content-Type": export.PROTOBUF, "Cache-Control": NO_STORE, **failure.headers}
-            return Response(export.status(failure.message), failure.status, told)
+            return Response(export.encode_status(failure.message), failure.status, told)
         return refusal(failure.status, {"message": failure.message, "error": failure.error}, failure.headers)
 
     return answer
