@@ -167,6 +167,7 @@ async def serve(http: socket.socket, tcp: socket.socket, *, may_reset: bool) -> 
     from headrace.settings import Settings
 
     stores = memory_stores(Settings(metrics_interval_ms=0, allow_reset=may_reset))
+    resolve_name("functions.api.door.requests:call_directly")()
     context = resolve_name("functions.api.context:assemble")(stores, Access({}, "*"))
     app = resolve_name("functions.api.app:create_app")(context)
     over = threading.Event()

@@ -375,6 +375,13 @@ T = TypeVar("T")
 # Appends wait in their thread for a group commit: fewer threads than concurrent writers would make groups small.
 _THREADS = 128
 _pool: ThreadPoolExecutor | None = None
+_is_direct = False
+
+
+def call_directly() -> None:
+    """Makes `run` call directly, as on Lambda: for a server whose stores are in memory, where no call waits."""
+    global _is_direct
+    _is_direct = True
 
 
 def on_lambda() -> bool:
@@ -394,9 +401,11 @@ async def refresh(access: Access) -> None:
 
 
 async def run(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Calls a blocking function and returns its result: on Lambda directly, on a server in a pool of threads."""
+    """Calls a blocking function and returns its result: on Lambda directly, on a server in a pool of threads. See also
+    `call_directly`.
+    """
     global _pool
-    if on_lambda():
+    if _is_direct or on_lambda():
         return call(*args, **kwargs)
     if _pool is None:
         _pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="store")
