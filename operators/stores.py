@@ -73,12 +73,7 @@ def secret_options(setting: str) -> Callable[[Callable[..., Any]], Callable[...,
         )
         @wraps(command)
         def with_secret(*args: Any, secret: str | None, state_file: Path | None, **kwargs: Any) -> Any:
-            if state_file is not None:
-                take_environment(state_file)
-            try:
-                settings = Settings.from_environment(os.environ)
-            except SettingsError as exc:
-                raise BadInput(str(exc)) from exc
+            settings = read_settings(state_file)
             name = secret or getattr(settings, setting)
             if not name and state_file is not None:
                 raise BadInput("this server asks for no keys", "start it with `headrace dev --require-key`")
@@ -95,12 +90,7 @@ def open_stores(state_file: Path | None) -> Stores:
     """Opens the stores that a state file, or else the environment of this process, names. A state file's variables
     replace those of this process. Raises BadInput if a name is missing or the file is invalid.
     """
-    if state_file is not None:
-        take_environment(state_file)
-    try:
-        settings = Settings.from_environment(os.environ)
-    except SettingsError as exc:
-        raise BadInput(str(exc)) from exc
+    settings = read_settings(state_file)
     missing = [f"HEADRACE_{name.upper()}" for name in _NEEDED if not getattr(settings, name)]
     if missing:
         hint = "set them as the functions have them, or pass --state-file"
@@ -138,6 +128,18 @@ def logs_of(stores: Stores, name: str, hint: str) -> list[str]:
     if not rows:
         raise CliError(f"no such name: {name}", hint)
     return [log.log_id for row in rows for log in row.logs]
+
+
+def read_settings(state_file: Path | None) -> Settings:
+    """Returns the settings in a state file, which replaces the variables of this process, or else in these. Raises BadInput
+    if one is invalid.
+    """
+    if state_file is not None:
+        take_environment(state_file)
+    try:
+        return Settings.from_environment(os.environ)
+    except SettingsError as exc:
+        raise BadInput(str(exc)) from exc
 
 
 def take_environment(state_file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from cli.options import Connection, Target, connection_options, example, json_op
 from cli.output import steps_bar
 from cli.pages import catch_up, elements
 from cli.producers import Producer
+from cli.signals import terminable
 from cli.sources import json_batch
 from cli.tables import Column, print_table
 from cli.units import Duration, Size
@@ -106,7 +108,7 @@ def command(
             "64 B to 256 KiB, and at most 4 MiB in the --batch-records of one request", param_hint="--record-size"
         )
     duration_s = duration_ms / 1000
-    with scratch_stream(connection) as target, steps_bar() as progress:
+    with terminable(), scratch_stream(connection) as target, steps_bar() as progress:
         task = progress.add_task("append", total=3)
         loads = [append(connection, target, duration_s, clients, batch_records, record_bytes)]
         progress.update(task, description="read", advance=1)
@@ -152,11 +154,12 @@ def append(
     """Appends batches from several connections until the time is over."""
     parts = [Load("append") for _ in range(clients)]
     started = time.perf_counter()
+    stop = threading.Event()
 
     def run(client: Client, load: Load) -> None:
         producer = new_producer(client, target)
         records = make_records(record_bytes)
-        while time.perf_counter() - started < duration_s:
+        while time.perf_counter() - started < duration_s and not stop.is_set():
             batch = json_batch(list(islice(records, batch_records)))
             sent = time.perf_counter()
             producer.append(batch)
@@ -165,8 +168,11 @@ def append(
         load.records, load.bytes = producer.totals.records, producer.totals.bytes
 
     with ThreadPoolExecutor(clients) as pool:
-        for done in [pool.submit(run, connection.client(), load) for load in parts]:
-            done.result()
+        try:
+            for done in [pool.submit(run, connection.client(), load) for load in parts]:
+                done.result()
+        finally:
+            stop.set()  # one failed, or the user interrupts
     return Load(
         "append",
         sum(load.records for load in parts),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
+from collections.abc import Callable
 
 import httpx
 import pytest
 
+from cli.errors import EXIT_INTERRUPTED
 from cli.latencies import percentile, show_ms
 from tests.cli.conftest import Shell
 from tests.cli.fake_server import FakeServer, Stream, status
@@ -75,6 +79,19 @@ def test_a_bench_that_fails_deletes_its_stream(headrace: Shell, server: FakeServ
     server.faults = [None, status(403)]
     assert headrace("bench", "--duration", "1s").exit_code == 1
     assert server.streams == {}
+
+
+def test_a_bench_that_is_interrupted_stops_at_once_and_deletes_its_stream(
+    headrace: Shell, server: FakeServer
+) -> None:
+    def interrupt(request: httpx.Request, apply: Callable[[], httpx.Response]) -> httpx.Response:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return apply()
+
+    server.faults = [None, interrupt]
+    started = time.monotonic()
+    assert headrace("bench", "--duration", "60s", "--clients", "2").exit_code == EXIT_INTERRUPTED
+    assert server.streams == {} and time.monotonic() - started < 30
 
 
 @pytest.mark.parametrize("args", [["--duration", "2m"], ["--record-size", "10"], ["--record-size", "200KiB"]])
