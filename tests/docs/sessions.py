@@ -1,8 +1,8 @@
 """Commands that a page of the documentation shows, and what it says that they print.
 
-Three forms are read. Indented by four columns: a session, whose commands begin with `$ ` and are followed by their output;
+Four forms are read. Indented by four columns: a session, whose commands begin with `$ ` and are followed by their output;
 or commands alone, one per line, with a remark behind `  #`. Fenced as `bash`: commands, whose joint output may be shown by
-an unnamed fence behind it.
+an unnamed fence behind it. Fenced as `python` or `js`: a program, if an unnamed fence behind it shows what it prints.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-PROGRAMS = ("headrace", "./run", "uv", "npx", "aws", "curl", "echo", "sed")
+PROGRAMS = ("headrace", "./run", "uv", "npm", "npx", "aws", "curl", "echo", "sed", "tar")
+INTERPRETERS = {"python": "uv run python -", "js": "node --input-type=module -"}
 _INDENT = "    "
 _PROMPT = "$ "
 _ANY = "…"
@@ -99,13 +100,19 @@ def _plain(line: str) -> str:
 
 def _fenced(lines: list[str]) -> Iterator[Command]:
     for start, line in enumerate(lines):
-        if line != "```bash":
+        language = line.removeprefix("```")
+        if language == line or language not in ("bash", *INTERPRETERS):
             continue
         end = lines.index("```", start + 1)
+        text = "\n".join(lines[start + 1 : end])
         output: list[str] = []
         if lines[end + 1 : end + 2] == ["```"]:
             output = lines[end + 2 : lines.index("```", end + 2)]
-        yield Command(start + 2, "\n".join(lines[start + 1 : end]), tuple(output))
+        elif language in INTERPRETERS:
+            continue
+        if language in INTERPRETERS:
+            text = f"{INTERPRETERS[language]} <<'END'\n{text}\nEND"
+        yield Command(start + 2, text, tuple(output))
 
 
 def _without_fences(lines: list[str]) -> list[str]:

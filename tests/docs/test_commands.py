@@ -1,4 +1,4 @@
-"""Every command of the README and of every page is run, in the page's order, and prints what the page says.
+"""Every command and program of the README and of every page is run, in the page's order, and prints what the page says.
 
 A page that starts an emulator with options of its own has it; almost all others share one. What can't be run here is in
 `NOT_RUN` with the reason; an entry that no page needs any more fails.
@@ -6,6 +6,7 @@ A page that starts an emulator with options of its own has it; almost all others
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -26,6 +27,7 @@ from tests.support.uv import find_uv
 
 ROOT = Path(__file__).parents[2]
 FLIGHTS = ROOT / "tests" / "e2e"
+CLIENTS = ROOT / "tests" / "clients"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 HERE = "127.0.0.1:8787"  # as pages have it
 URL = f"http://{HERE}"
@@ -37,6 +39,7 @@ SOON = ("--seal-age", "1s", "--index-age", "1s")
 NOT_RUN = {
     r"^\./run (dev|test)$": "the set-up itself: the test command is running",
     r"^\./run (synth|prove)\b": "packs for a minute, proves for several: .ci/run runs both",
+    r"^npm ci$": "./run synth installs the CDK's command line",
     r"^npx cdk ": "needs an AWS account, or packs for a minute as ./run synth does",
     r"^aws ": "needs an AWS account",
     r"^headrace (doctor --stack|key \w+|rotate-signing-key) ": "needs an AWS account",
@@ -55,7 +58,6 @@ FULL = {"features-walkthrough.md"}
 
 # What a page takes for granted.
 BEFORE = {
-    "json-streams.md": "curl -X DELETE $URL/v1/stream/orders",  # of the README
     "operations.md": "headrace create orders",
     "analytics.md": """
         set -e
@@ -119,12 +121,13 @@ def shared_server() -> Iterator[DevServer]:
 
 @pytest.fixture
 def shell(tmp_path: Path, page: Path, request: pytest.FixtureRequest) -> Iterator[Shell]:
-    install_packages(FLIGHTS)
-    data = FLIGHTS / "node_modules" / "vega-datasets" / "data"
-    for name in ("flights-200k.json", "flights-20k.json"):
-        (tmp_path / name).symlink_to(data / name)
+    for packages in (FLIGHTS, CLIENTS):
+        install_packages(packages)
+    (tmp_path / "node_modules").symlink_to(CLIENTS / "node_modules")
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     (tmp_path / "bin").mkdir()
+    (tmp_path / "run").symlink_to("bin/run")
+    flights = json.loads((FLIGHTS / "package.json").read_text())["dependencies"]["vega-datasets"]
     python = shlex.quote(sys.executable)
     here = f"PYTHONPATH={shlex.quote(str(ROOT))}"
     for name, body in (
@@ -137,6 +140,14 @@ def shell(tmp_path: Path, page: Path, request: pytest.FixtureRequest) -> Iterato
             "uv",  # scripts name their packages themselves, and have an environment of their own
             f'[ "$1 $2" = "run --script" ] && exec {shlex.quote(find_uv())} "$@"; '
             f'[ "$1 $2" = "run python" ] || exit 64; shift 2; {here} exec {python} "$@"',
+        ),
+        ("run", '[ "$1" = headrace ] || exit 64; shift; exec headrace "$@"'),
+        (
+            "npm",  # the package is installed already
+            f'[ "$*" = "pack --silent vega-datasets@{flights}" ] || exit 64; '
+            f"tar -czf vega-datasets-{flights}.tgz --transform s,^,package/, "
+            f"-C {shlex.quote(str(FLIGHTS))}/node_modules/vega-datasets data/flights-200k.json data/flights-20k.json; "
+            f"echo vega-datasets-{flights}.tgz",
         ),
     ):
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{body}\n")

@@ -28,6 +28,16 @@ curl b
 ```
 [1]
 ```
+
+```js
+part(of, something)
+```
+```js
+console.log(1)
+```
+```
+1
+```
 """
 
 
@@ -37,6 +47,7 @@ def test_every_form_of_a_command_is_found_with_its_output() -> None:
         Command(5, "curl -d '{\n  \"x\": 1}' \\\n  http://there", ('{"ok":', " true}")),
         Command(13, "headrace verify", ()),
         Command(17, "curl a\ncurl b", ("[1]",)),
+        Command(28, "node --input-type=module - <<'END'\nconsole.log(1)\nEND", ("1",)),
     ]
 
 
