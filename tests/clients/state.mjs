@@ -1,4 +1,4 @@
-// One journey with @durable-streams/state and TanStack DB, unmodified: two databases over one stream, which follow each other.
+// One journey with @durable-streams/state and TanStack DB, unmodified: databases over one stream follow each other.
 //
 //   node state.mjs STREAM_URL long-poll|sse        prints what it saw as one JSON document
 import { DurableStream } from "@durable-streams/client"

@@ -50,7 +50,7 @@ def test_databases_of_tanstack_db_follow_each_other_over_a_stream(stream_url: st
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("server_url", ["a server"], indirect=True)  # six open requests are more than that door has processes
+@pytest.mark.parametrize("server_url", ["a server"], indirect=True)  # the other has too few processes
 @pytest.mark.parametrize("live", LIVE)
 def test_yjs_documents_follow_each_other_and_are_compacted(server_url: str, live: str) -> None:
     document = uuid.uuid4().hex
