@@ -267,9 +267,8 @@ def decode(data: bytes, source: str) -> Manifest:
     except Damaged as exc:
         if not isinstance(exc.__cause__, msgspec.ValidationError):
             raise
-    document = msgspec.json.decode(raw)  # perhaps only the state has members that are not known
-    if isinstance(document, dict):
-        document["state"] = with_later(document.get("state"))
+    document = packed.parse(raw, dict, source)  # perhaps only the state has members that are not known
+    document["state"] = with_later(document.get("state"))
     return packed.parse(msgspec.json.encode(document), Manifest, source, decode_extension)
 
 

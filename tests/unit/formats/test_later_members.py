@@ -106,3 +106,12 @@ def test_what_is_no_state_is_damage(state: Any) -> None:
     item["state"]["S"] = json.dumps(state)
     with pytest.raises(Damaged):
         item_entry(item)
+
+
+@pytest.mark.parametrize("document", [[], {}, {"state": 1}, {"state": {"hold": 1}}, {"hold": [[[[[]]]]]}, "x"])
+def test_what_is_no_manifest_is_damage(document: Any) -> None:
+    with pytest.raises(Damaged):
+        manifests.decode(packed.encode(document), "m")
+    deep = b'{"state":{"hold":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+    with pytest.raises(Damaged):
+        manifests.decode(packed.frame(deep), "m")
