@@ -164,7 +164,7 @@ class Emulator:
         }
 
     def _keys_environment(self) -> dict[str, str]:
-        """Returns the variables that make processes ask for the keys in the deployment's secret, if they shall."""
+        """Returns the variables that make processes ask for the keys in the deployment's secret, if keys are required."""
         if not self._settings.require_key:
             return {}
         assert self._deployment is not None

@@ -28,7 +28,7 @@ KIND is one of:
     cls=CommandGroup, epilog="`headrace profile COMMAND --help` has examples; docs/json-streams.md explains it."
 )
 def command() -> None:
-    """What the records of a stream mean. A profile checks them, and brings a schema and search fields."""
+    """Show or set what the records of a stream mean: a profile checks them, and brings a schema and search fields."""
 
 
 @command.command("show", epilog=example("headrace profile show logs", "headrace profile show logs --json"))

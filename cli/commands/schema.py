@@ -23,7 +23,7 @@ OFFERS = ("exact", "prefix", "column", "exists", "sortable", "aggregatable", "po
     cls=CommandGroup, epilog="`headrace schema COMMAND --help` has examples; docs/json-streams.md explains it."
 )
 def command() -> None:
-    """What the records of a JSON stream must look like, and what can be asked of them.
+    """Show or set what the records of a JSON stream must look like, and what can be asked of them.
 
     The schema registry of a stream has a schema for each version, a lens from each version to the next, the routing
     key, and the search configuration.
