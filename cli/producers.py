@@ -305,6 +305,9 @@ class Rerunner:
             "POST", producer.target.url, what=producer.what, headers=headers, content=sample, expect=(403, 409)
         )
         found = dict(answer.headers)
+        if answer.status_code < 400:
+            what = f"{producer.what}: this server takes requests of a producer in any order, so none can be repeated safely"
+            raise CliError(what, "look at the end of the stream; with --producer-epoch 0 nothing is compared")
         if not {"producer-epoch", "producer-expected-seq", "stream-closed"} & found.keys():
             raise producer.client.refusal(producer.what, answer)
         return found

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import sys
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import click
@@ -33,6 +35,17 @@ def clean(text: str) -> str:
 def say(text: object = "", *, err: bool = False) -> None:
     """Prints one line for people, cleaned; on standard error if `err`."""
     click.echo(clean(str(text)), err=err)
+
+
+def say_beside(lead: str, text: str) -> None:
+    """Prints a line for people, which on a terminal goes on below `text`, if that is too long."""
+    if not is_terminal():
+        say(lead + text)
+        return
+    width = shutil.get_terminal_size().columns
+    lines = wrap(clean(text), max(width - len(lead), 20), break_long_words=False, break_on_hyphens=False) or [""]
+    for number, line in enumerate(lines):
+        say((" " * len(lead) if number else lead) + line)
 
 
 def output(*, err: bool = False) -> BinaryIO:

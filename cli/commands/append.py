@@ -266,7 +266,7 @@ def report(producer: Producer, noun: str, seconds: float, *, closed: bool, as_js
     end = retries + ("; closed" if closed else "")
     already = counted(totals.skipped, noun)
     if totals.skipped and not totals.requests:
-        say(f"already appended: {already}{end}", err=True)
+        say(f"already appended: {already}{end}; to append it again, name it: --producer-id NAME", err=True)
     else:
         rate = f", {totals.records / seconds:,.0f} records/s" if totals.records and seconds else ""
         there = f"; already there: {already}" if totals.skipped else ""

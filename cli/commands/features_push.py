@@ -127,7 +127,7 @@ def run(
     pusher = Pusher(tables, event, is_safe=dedupes, skipped=skip)
     started = time.monotonic()
     try:
-        with ProgressBar(f"push to {event}") as progress:
+        with ProgressBar(f"push {event}") as progress:
             tables.client.on_retry = progress.note_retry
             sources = open_sources(data, files, is_rerun_safe=False)
             texts = chain.from_iterable(records(source, file_format, progress.add_bytes) for source in sources)

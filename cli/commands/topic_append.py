@@ -124,7 +124,7 @@ def append_records(
     )
     started = time.monotonic()
     try:
-        with ProgressBar(f"append to {target.name}") as progress:
+        with ProgressBar(f"append {target.name}") as progress:
             writer.client.on_retry = progress.note_retry
             sources = open_sources(data, files, is_rerun_safe=idempotency_key is not None)
             texts = chain.from_iterable(records(source, file_format, progress.add_bytes) for source in sources)

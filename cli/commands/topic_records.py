@@ -14,7 +14,7 @@ from cli.errors import EXIT_INTERRUPTED, CliError
 from cli.options import Connection, Target, connection_options, example, json_bytes, json_option
 from cli.output import LINE_BREAKS, WRITERS, LineWriter, ProgressBar, open_output
 from cli.tables import counted
-from cli.terminal import output, print_document, say
+from cli.terminal import is_terminal, output, print_document, say
 from cli.topics import DiffPage, call, read_state, record_members
 
 WAIT_MS = 25_000
@@ -47,9 +47,8 @@ NODE_OPTION = click.option(
     "--format",
     "output_format",
     type=click.Choice(["json", "lines", "records"]),
-    default="json",
-    show_default=True,
-    help="json: one array of the data. lines: the data of a record a line. records: a whole record a line.",
+    help="json: one array of the data. lines: the data of a record a line. records: a whole record a line. "
+    "[default: lines on a terminal, else json]",
 )
 @click.option("--max-records", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option("--output", "path", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file.")
@@ -61,7 +60,7 @@ def read(
     from_seq: int,
     nodes: tuple[str, ...],
     tags: bool,
-    output_format: str,
+    output_format: str | None,
     max_records: int | None,
     path: Path | None,
     as_json: bool,
@@ -74,7 +73,9 @@ def read(
     target = connection.topic(name)
     client = connection.client(target.url)
     next_seq, gaps = from_seq, list[str]()
-    with open_output(path) as out, ProgressBar(f"read {target.name}") as progress:
+    is_shown = path is None and is_terminal()
+    output_format = output_format or ("lines" if is_shown else "json")
+    with open_output(path) as out, ProgressBar(f"read {target.name}", is_hidden=is_shown) as progress:
         client.on_retry = progress.note_retry
         writer = WRITERS["json" if output_format == "json" else "lines"](out)
         while max_records is None or progress.records < max_records:

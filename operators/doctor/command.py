@@ -15,7 +15,7 @@ import httpx
 
 from cli.errors import BadInput, CliError
 from cli.options import Connection, base_url, connection_options, json_option
-from cli.terminal import say
+from cli.terminal import say, say_beside
 from headrace import VERSION
 from headrace.settings import child_environment
 from operators.doctor import facts, rules
@@ -159,11 +159,11 @@ def _region(environment: Mapping[str, str]) -> str:
 def _print(checks: list[Check]) -> None:
     width = max(len(check.name) for check in checks)
     for check in checks:
-        say(f"{check.level:8}{check.name:{width}}  {check.found}")
+        say_beside(f"{check.level:8}{check.name:{width}}  ", check.found)
         if check.level in ("warn", "fail"):
             for line in (check.advice, check.docs):
                 if line:
-                    say(f"{'':8}{'':{width}}  -> {line}")
+                    say_beside(f"{'':8}{'':{width}}  -> ", line)
     say(facts.summary(checks))
 
 

@@ -257,3 +257,12 @@ def test_a_new_stream_of_the_same_name_gets_all_of_it(headrace: Shell, server: F
         server.streams["s"] = Stream("application/json")
         headrace("append", "s", "--file", str(file))
         assert server.streams["s"].records == RECORDS
+
+
+def test_a_server_that_takes_numbers_in_any_order_is_told_of(
+    headrace: Shell, stream: Stream, server: FakeServer, file: Path
+) -> None:
+    server.faults = [None, status(200)]
+    result = headrace("append", "s", "--file", str(file))
+    assert result.exit_code == 1 and "in any order" in result.stderr
+    assert headrace("append", "s", "--file", str(file), "--producer-id", "p", "--producer-epoch", "0").exit_code == 0

@@ -20,7 +20,7 @@ from cli import tables
 from cli.main import main
 from cli.output import Label
 from cli.tables import Column, print_table
-from cli.terminal import clean, output, say
+from cli.terminal import clean, output, say, say_beside
 from tests.cli.conftest import Shell
 from tests.cli.fake_server import FakeServer, Stream
 
@@ -238,3 +238,11 @@ def test_a_table_in_a_pipe_has_a_row_a_line_and_all_columns(capsys: pytest.Captu
     print_table([Column("offset"), Column("text"), Column("at")], [[OFFSET, "word " * 40, MOMENT]] * 2)
     _title, first, second = capsys.readouterr().out.splitlines()
     assert first == second and MOMENT in first
+
+
+def test_what_is_beside_a_name_goes_on_below_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    with on_terminal() as terminal:
+        say_beside("warn    alarms  ", "one rings, two have no data; " + EVIL)
+    first, second, *_ = terminal.shown.splitlines()
+    assert (first, second) == ("warn    alarms  one rings, two have no", "                data;")
