@@ -45,10 +45,6 @@ def live_with_features(server: DevServer) -> None:
 
         rows = stores.tables[TABLE]
         assert isinstance(rows, DynamoFeatures)
-        ask("/register", nodes=[event("Seen", search=True)])
-        for user in ("a", "b", "a"):
-            ask("/push", event="Seen", data=tx(user))
-        assert found()["total"]["value"] == 2, "in the tail"
         ask("/register", nodes=[event(), table()])
         for user in ("a", "b", "c"):
             ask("/push", event="Tx", data=tx(user))
@@ -72,6 +68,10 @@ def live_with_features(server: DevServer) -> None:
         assert pq.read_table(pa.BufferReader(stores.objects.get(key)))["c"].to_pylist() == [1, None]
         ask("/register", nodes=[{**table("Late"), "backfill": True}])  # the relay asks for its job
         eventually(lambda: ask("/get", table="Late", key="a").get("c") == 1, "a table is not back-filled")
+        ask("/register", nodes=[event("Seen", search=True)])
+        for user in ("a", "b", "a"):
+            ask("/push", event="Seen", data=tx(user))
+        assert found()["total"]["value"] == 2, "in the tail"
         run_in_role(server, "folder", "tests.e2e.late_folder", "drop", log_id)
         run_in_role(server, "", "tests.e2e.late_folder", "open")
         eventually(lambda: stores.catalog.get(FEATURES, "default/Left"), "nobody ends the registration")
