@@ -156,9 +156,17 @@ def _times(time: Record) -> tuple[int | None, int | None]:
 
 
 def look_up(lookup: Lookup, events: Search | None, traces: Search | None) -> tuple[list[Found], list[Found]]:
-    """Returns what was found of events, and of spans. None means that a stream is not asked.
+    """Searches for the events and the spans of a request: from the id that is given, spans or events tell the trace, and
+    the trace finds all others.
 
-    From the id that is given, spans or events tell the trace, and the trace finds all others.
+    Args:
+        events, traces: search the two streams; None for one that is not asked.
+
+    Returns:
+        What each search found, of events and of spans, in the order in which they were made.
+
+    Raises:
+        Whatever the searches raise.
     """
     of_events: list[Found] = []
     of_traces: list[Found] = []

@@ -10,7 +10,11 @@ from headrace.streams.observe.trace import MAX_DEPTH, Record, Trace, group_of, i
 
 
 def view(lookup: Lookup, events: Sequence[Found] | None, traces: Sequence[Found] | None) -> dict[str, Any]:
-    """Returns the document that joins what was found; None for a stream that is not shown."""
+    """Returns the document that joins what was found.
+
+    Args:
+        events, traces: what `look_up` found; None for a stream that is not shown.
+    """
     event_hits, span_hits = _distinct(events or ()), _distinct(traces or ())
     trace = Trace([hit.record for hit in span_hits])
     distinct = set(map(id, trace.spans))

@@ -20,6 +20,7 @@ from headrace.errors import InvalidRequest
 from headrace.instants import render
 from headrace.json import jsontext
 from headrace.streams.profiles import strict
+from headrace.streams.profiles.cleaning import REDACTED
 from headrace.streams.profiles.numbers import integer_or_none, number_or_none
 from headrace.streams.profiles.profile import Profile, keyword, text, typed
 
@@ -28,7 +29,6 @@ FIELDS = (
     *("method", "path", "status", "duration", "message", "why", "fix", "link", "sampling", "redaction", "context"),
 )
 LEVELS = ("debug", "info", "warn", "error")
-REDACTED = "[REDACTED]"
 REDACT_KEYS = frozenset({"password", "token", "secret", "authorization", "cookie", "apikey"})
 # maximum depth of a context, which is two levels deep itself: stored records must be readable again
 MAX_DEPTH = jsontext.MAX_DEPTH - 2

@@ -12,7 +12,8 @@ from hypothesis import given
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext
 from headrace.streams.profiles import evlog as envelope
-from headrace.streams.profiles.evlog import FIELDS, MAX_DEPTH, REDACTED, Evlog, registry
+from headrace.streams.profiles.cleaning import REDACTED
+from headrace.streams.profiles.evlog import FIELDS, MAX_DEPTH, Evlog, registry
 from tests.unit.profiles.json_values import VALUES, objects
 
 NOW = 1_774_432_800_000  # 2026-03-25T10:00:00Z
