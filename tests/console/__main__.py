@@ -21,7 +21,7 @@ PICTURES: dict[
     "console-stream": ("/#/streams/requests/records", "live, 100 seen", 560, LIGHT),
     "console-search": ("/#/streams/requests/search", "14 found", 560, LIGHT),
     "console-rollup": ("/#/streams/requests/rollups", "By interval", 720, LIGHT),
-    "console-queue": ("/#/topics/mail/jobs", "Last 24 hours", 1060, LIGHT),
+    "console-queue": ("/#/topics/mail/jobs", "Last 24 hours", 720, LIGHT),
     "console-routers": ("/#/routers", "waits since", 420, LIGHT),
     "console-docs": ("/docs", "Creates a stream", 720, LIGHT),
 }

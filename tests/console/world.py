@@ -199,8 +199,12 @@ class Watched:
             self.problems.append(said)
 
     def go(self, place: str) -> None:
-        """Opens a place of the console by its address."""
-        self.page.goto(self.world.url + place)
+        """Opens a place of the console by its address; loads it again if it is open."""
+        url = self.world.url + place
+        if self.page.url == url:
+            self.page.reload()
+        else:
+            self.page.goto(url)
 
     def check(self) -> None:
         """Fails if the page complained of something, or asked another server. Forgets what it did so far."""

@@ -13,7 +13,7 @@ const step = (top) => {
 };
 const short = (value) => Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 }).format(value);
 
-// `bars`: [{ start, end, values: [number for each of `series`] }], by time; `unit` is what the numbers are.
+// `bars`: [{ start, end, values: [number or null for each of `series`] }], by time; `unit` is what the numbers are.
 export const chart = ({ title, unit, series, bars, from, to, stacked = true }) => {
   const highest = ({ values }) => (stacked ? values.reduce((sum, value) => sum + value, 0) : Math.max(...values));
   const top = Math.max(...bars.map(highest), 0) || 1;
@@ -23,22 +23,26 @@ export const chart = ({ title, unit, series, bars, from, to, stacked = true }) =
   const x = (at) => LEFT + ((at - from) / (to - from || 1)) * (WIDTH - LEFT - RIGHT);
   const y = (value) => HEIGHT - BOTTOM - (value / high) * (HEIGHT - TOP - BOTTOM);
   const times = Array.from({ length: 6 }, (_, at) => from + ((to - from) * at) / 5);
-  const day = to - from > 2 * 86_400_000;
-  const told = (at) => new Date(at).toISOString().slice(...(day ? [5, 10] : [11, 16]));
+  const days = (to - from) / 86_400_000;
+  const told = (at) => new Date(at).toISOString().slice(...(days > 300 ? [0, 10] : days > 2 ? [5, 10] : [11, 16]));
   const summary = `${title}, ${bars.length} intervals, highest ${short(top)} ${unit}`;
-  return h("figure", {},
+  return h("figure", { tabindex: 0 },
     h("figcaption", {}, `${title}, ${unit}, UTC`),
-    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": summary },
+    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", "aria-label": summary },
       ticks.map((tick) => [
         svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(tick), y2: y(tick) }),
         svg("text", { x: LEFT - 8, y: y(tick) + 4, "text-anchor": "end" }, short(tick)),
       ]),
       times.map((at, index) => svg("text", { x: x(at), y: HEIGHT - BOTTOM + 20, "text-anchor": ANCHORS[index] }, told(at))),
-      stacked ? bars.map((bar) => stack(bar, from, to, series, x, y)) : series.map((_, at) => svg("polyline", {
-        class: `line s${at % 7}`, points: bars.map((bar) => `${x(Math.max(bar.start, from))},${y(bar.values[at])}`).join(" "),
-      })),
+      stacked ? bars.map((bar) => stack(bar, from, to, series, x, y)) : series.map((_, at) => svg("path", { class: `line s${at % 7}`, d: line(bars, at, (bar) => x(Math.max(bar.start, from)), y) })),
       series.length > 1 && legend(series)));
 };
+
+// A line with a gap where there is no value; the h0 makes a dot of a value between two gaps.
+const line = (bars, at, x, y) => bars.map((bar, index) => {
+  if (bar.values[at] === null) return "";
+  return `${index && bars[index - 1].values[at] !== null ? "L" : "M"}${x(bar)} ${y(bar.values[at])}h0`;
+}).join("");
 
 const stack = (bar, from, to, series, x, y) => {
   const [start, end] = [Math.max(bar.start, from), Math.min(bar.end, to)];

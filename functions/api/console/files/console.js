@@ -21,11 +21,12 @@ const HELP = [
   ["Esc", "close a dialog"], ["?", "this list"],
 ];
 
-const THEMES = { auto: "system colours", light: "light colours", dark: "dark colours" };
+const THEMES = { auto: "system", light: "light", dark: "dark" };
 const setTheme = (theme) => {
   localStorage.setItem("headrace.theme", theme);
   document.documentElement.dataset.theme = theme;
-  themeButton.textContent = THEMES[theme];
+  themeButton.textContent = `◐ ${THEMES[theme]}`;
+  themeButton.setAttribute("aria-label", `Colours: ◐ ${THEMES[theme]}`);
 };
 const nextTheme = () => {
   const names = Object.keys(THEMES);

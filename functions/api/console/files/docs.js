@@ -11,9 +11,27 @@ const colour = () => {
 system.addEventListener("change", colour);
 colour();
 
+// What Swagger UI leaves out for keyboards and screen readers: [selector, attribute, value].
+const MISSING = [
+  [".info .title", "aria-level", () => "2"], // the page's own heading is above it
+  [".information-container", "role", () => "region"],
+  [".information-container", "aria-label", () => "About this API"],
+  [".filter", "aria-label", () => "Filter"],
+  ["table.responses-table", "aria-label", (table) => `Responses of ${table.closest(".opblock").id}${table.classList.contains("live-responses-table") ? ", live" : ""}`],
+  ["[data-param-name] select", "aria-label", (select) => select.closest("[data-param-name]").dataset.paramName],
+  ["textarea.body-param__text", "aria-label", () => "Request body"],
+  ["pre.microlight", "tabindex", () => "0"],
+];
+const mend = () => {
+  for (const [selector, attribute, value] of MISSING)
+    for (const element of document.querySelectorAll(`:is(${selector}):not([${attribute}])`)) element.setAttribute(attribute, value(element));
+};
+const reference = document.getElementById("reference");
+new MutationObserver(mend).observe(reference, { childList: true, subtree: true });
+
 window.ui = SwaggerUIBundle({
   url: "/openapi.json",
-  domNode: document.getElementById("reference"),
+  domNode: reference,
   deepLinking: true,
   docExpansion: "none",
   defaultModelsExpandDepth: 0,

@@ -104,10 +104,11 @@ export const span = (ms) => {
 export const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
 export const json = (value) => h("pre", { class: "json", tabindex: 0 }, JSON.stringify(value, null, 2));
 // One line, which opens to the whole.
+const SHOWN = 200;
 export const record = (value) => {
   const line = text(value);
   if (line.length < 60) return h("code", {}, line);
-  const whole = h("details", { class: "record" }, h("summary", {}, h("code", {}, line.slice(0, 400))));
+  const whole = h("details", { class: "record" }, h("summary", {}, h("code", {}, line.length > SHOWN ? `${line.slice(0, SHOWN)}…` : line)));
   whole.addEventListener("toggle", () => whole.lastChild.tagName === "SUMMARY" &&
     whole.append(typeof value === "string" ? h("pre", { class: "json", tabindex: 0 }, value) : json(value)));
   return whole;

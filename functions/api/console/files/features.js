@@ -113,6 +113,7 @@ const events = (place, node, signal) => {
   const types = Object.entries(node.schema?.fields ?? {});
   const sample = Object.fromEntries(types.map(([name, type]) => [name, { str: "…", bool: true }[type] ?? 1]));
   const data = h("textarea", { rows: 2, required: true, spellcheck: "false", placeholder: text(sample) });
+  let again;
   const said = h("span", { class: "quiet", role: "status" });
   const form = h("form", { class: "row append" }, field("Push: the JSON of one event", data), h("button", { class: "main" }, "Push"), said);
   form.addEventListener("submit", (event) => {
@@ -121,6 +122,7 @@ const events = (place, node, signal) => {
       await post(`${root()}/push/${encodeURIComponent(node.name)}`, data.value);
       data.value = "";
       said.textContent = "pushed";
+      again?.();
     });
   });
   if (node.kind === "event") place.append(form, wrong);
@@ -134,7 +136,7 @@ const events = (place, node, signal) => {
     return [name, { kind: KINDS[type] ?? "keyword", exact: true, prefix: isText, column: !isText, sortable: true }];
   }));
   const clock = "ts" in fields ? "arrived_at" : "ts";
-  search({
+  again = search({
     place, configuration: { primaryTimestampField: clock, fields: { ...fields, [clock]: { kind: "date", column: true, sortable: true } } },
     ask: (body) => call("POST", `${root()}/search`, { event: node.name, ...body }, { signal }),
     columns: ["arrived"], cells: (hit) => [time(hit.arrived_ms)], source: (hit) => hit.data,

@@ -99,8 +99,8 @@ const graph = (routers, state) => {
   const node = ([name, { x, y }]) => svg("a", { class: "node", href: `#/topics/${encodeURIComponent(name)}` },
     svg("rect", { x, y, width: WIDE, height: HIGH, rx: 6 }),
     svg("text", { x: x + WIDE / 2, y: y + HIGH / 2 + 4, "text-anchor": "middle" }, shortened(name)));
-  const box = { viewBox: `0 0 ${width} ${height}`, width, height, role: "group", "aria-label": "Graph of routers" };
-  return h("figure", {}, svg("svg", box,
+  const box = { viewBox: `0 0 ${width} ${height}`, width, height, class: "graph", role: "group", "aria-label": "Graph of routers" };
+  return h("figure", { tabindex: 0 }, svg("svg", box,
     svg("defs", {}, svg("marker", arrow, svg("path", { class: "arrow", d: "M0 0 L10 5 L0 10 z" }))),
     routers.map(edge), Object.entries(places).map(node)));
 };

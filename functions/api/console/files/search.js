@@ -28,7 +28,7 @@ export const search = ({ place, configuration, ask, columns, cells, fields, sour
   const query = h("input", { type: "search", class: "grow", autocomplete: "off", spellcheck: "false", value: initial });
   const sortable = ["offset", ...Object.keys(known).filter((name) => known[name].sortable || name === configuration.primaryTimestampField)];
   const words = Object.values(known).some(({ kind }) => kind === "text") ? ["_score", "_bm25"] : [];
-  const order = choice([{ value: "", label: "by default" }, ...[...sortable, ...words].flatMap((name) =>
+  const order = choice([{ value: "", label: "default" }, ...[...sortable, ...words].flatMap((name) =>
     [`${name}:desc`, `${name}:asc`])]);
   const hints = h("div", { class: "hints", role: "group", "aria-label": "What can be written" });
   const status = h("p", { class: "quiet", role: "status" });
@@ -70,7 +70,7 @@ export const search = ({ place, configuration, ask, columns, cells, fields, sour
       ? table("Hits", [...columns, ...names, "record"], hits.map((hit) =>
         [...cells(hit), ...names.map((name) => shown(known[name].kind, fields(hit)?.[name])), record(source(hit))]))
       : nothing("Nothing matches."),
-    h("details", {}, h("summary", {}, "What was looked at"), h("pre", { class: "json", tabindex: 0 }, JSON.stringify(coverage, null, 2))));
+    h("details", {}, h("summary", {}, "Coverage"), h("pre", { class: "json", tabindex: 0 }, JSON.stringify(coverage, null, 2))));
     more.replaceChildren(...(value.next_search_after ? [button("More", () => run(value.next_search_after))] : []));
   });
   const form = h("form", { class: "row" },
@@ -80,6 +80,7 @@ export const search = ({ place, configuration, ask, columns, cells, fields, sour
   place.append(form, hints, status, wrong, found, more, note("Fields, comparisons, phrases: docs/search.md."));
   hint();
   run();
+  return run;
 };
 
 // A query that matches whatever has the primary timestamp or lacks it.

@@ -67,7 +67,10 @@ const one = async (place, name, tab, signal, again) => {
       place: view, configuration, ask: (body) => call("POST", `${path}/_search`, body, { signal, accept: [408] }),
       columns: ["#offset"], cells: (hit) => [`${position(hit.offset) - 1n}`], fields: (hit) => hit.fields, source: (hit) => hit.source,
     });
-  } else if (tab === "rollups") rollups({ place: view, configuration, ask: (body) => call("POST", `${path}/_aggregate`, body, { signal }) });
+  } else if (tab === "rollups") {
+    const asking = (route) => (body) => call("POST", `${path}/${route}`, body, { signal });
+    rollups({ place: view, configuration, ask: asking("_aggregate"), find: asking("_search") });
+  }
   else if (tab === "schema") definitions(view, path, details, again);
   else if (tab === "status") indexes(view, details);
   else records(view, path, isJson, about, signal);
@@ -141,8 +144,9 @@ const refusal = ({ status, code, message }) => new Refused(status ?? 0, code ?? 
 const definitions = (place, path, { schema, profile }, again) => {
   const part = (title, resource, value, help) => {
     const wrong = h("div");
-    const area = h("textarea", { rows: 14, spellcheck: "false" });
-    area.value = JSON.stringify(value, null, 2);
+    const written = JSON.stringify(value, null, 2);
+    const area = h("textarea", { rows: Math.min(written.split("\n").length + 1, 16), spellcheck: "false" });
+    area.value = written;
     return h("section", {}, h("h2", {}, title), note(help), field(`New ${title.toLowerCase()}`, area), wrong,
       h("div", { class: "row" }, button("Save", () => trying(wrong, async () => {
         await call("POST", `${path}/${resource}`, area.value);
@@ -153,7 +157,7 @@ const definitions = (place, path, { schema, profile }, again) => {
   const { schemas, lenses, boundaries, currentVersion, search: configuration } = schema;
   place.append(
     part("Schema", "_schema", { schema: schemas[currentVersion] ?? {}, ...(configuration && { search: configuration }) },
-      `Version ${currentVersion}, ${Object.keys(lenses).length} lenses, ${boundaries.length} boundaries. ` +
+      `Version ${currentVersion}; lenses: ${Object.keys(lenses).length}, boundaries: ${boundaries.length}. ` +
       "A first schema needs no lens; docs/json-streams.md says what a change needs."),
-    part("Profile", "_profile", profile, "What the records mean: generic, evlog, metrics or state-protocol."));
+    part("Profile", "_profile", profile, "What the records mean: `kind` is generic, evlog, metrics, otel-traces or state-protocol."));
 };

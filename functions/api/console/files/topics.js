@@ -86,7 +86,7 @@ const one = async (place, name, tab, signal) => {
         place: view, configuration, ask: asking("search"), columns: ["#seq", "time", "tag", "node"],
         cells: (hit) => [`${hit.$seq}`, time(hit.$ts), hit.$tag, hit.$node], source: (hit) => hit.data,
       });
-    } else rollups({ place: view, configuration, ask: asking("aggregate") });
+    } else rollups({ place: view, configuration, ask: asking("aggregate"), find: asking("search") });
   } else if (shown === "configuration") view.append(json(state.config));
   else records(view, path, state, signal);
 };
@@ -194,7 +194,7 @@ const showTimings = async (place, path, signal) => {
   const window = { from: new Date(from).toISOString(), to: new Date(to).toISOString(), interval: "1h" };
   const { buckets } = await post(`${path}/timings`, window, { signal });
   place.replaceChildren(h("h2", {}, "Last 24 hours"), buckets.length ? h("div", {},
-    chart({ title: "Jobs by what became of them", unit: "jobs", series: ["acked", "nacked", "expired", "dead"], from, to,
+    chart({ title: "Outcomes by hour", unit: "jobs", series: ["acked", "nacked", "expired", "dead"], from, to,
       bars: buckets.map((one) => ({
         start: Date.parse(one.start), end: Date.parse(one.end), values: [one.acked, one.nacked, one.expired, one.dead],
       })) }),
