@@ -63,6 +63,7 @@ class Secrets:
             if self.get_secret_value(SecretId=SecretId)["VersionId"] != RemoveFromVersionId:
                 from botocore.exceptions import ClientError
 
+                self._path(SecretId, MoveToVersionId).unlink(missing_ok=True)
                 said = {"Code": "InvalidParameterException", "Message": "another version is current"}
                 raise ClientError({"Error": said}, "UpdateSecretVersionStage")
             self._path(SecretId, MoveToVersionId).replace(self._path(SecretId))

@@ -37,7 +37,7 @@ OF_CLIENTS = {
         f"HEADRACE_{name}"
         for name in ("CONSUMER", "STREAM", "OFFSET", "NEXT_OFFSET", "RECORDS", "INDEX", "CONTENT_TYPE")
     ),
-    *("HEADRACE_API_KEY", "HEADRACE_URL"),
+    *("HEADRACE_API_KEY", "HEADRACE_CONTEXT", "HEADRACE_URL"),
 }
 # Commands tell of these, too; they are settings by other names.
 BY_ANOTHER_NAME = {"HEADRACE_SSE_SECONDS": "streaming_seconds", "HEADRACE_STACK": "name"}

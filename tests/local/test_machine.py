@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from headrace.clock import SystemClock
 from headrace.errors import SignatureExpired
@@ -303,9 +304,29 @@ def test_a_secret_is_made_once_and_only_its_owner_reads_it(folder: Path) -> None
     secrets.create("Key")
     assert Secrets(folder).get_secret_value(SecretId=name) == made
     secrets.put_secret_value(SecretId=name, SecretString="other")
-    assert secrets.get_secret_value(SecretId=name) == {"SecretString": "other"}
+    assert secrets.get_secret_value(SecretId=name)["SecretString"] == "other"
     (path,) = (folder / "secrets").iterdir()
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+def test_a_version_of_a_secret_becomes_the_current_one_only_in_place_of_the_one_that_was_expected(
+    folder: Path,
+) -> None:
+    secrets = Secrets(folder)
+    first = secrets.put_secret_value(SecretId="Key", SecretString="first")["VersionId"]
+
+    def replace(text: str) -> None:
+        version = secrets.put_secret_value(SecretId="Key", SecretString=text, VersionStages=["NEXT"])["VersionId"]
+        assert secrets.get_secret_value(SecretId="Key")["SecretString"] != text
+        secrets.update_secret_version_stage(
+            SecretId="Key", VersionStage="AWSCURRENT", RemoveFromVersionId=first, MoveToVersionId=version
+        )
+
+    replace("second")
+    with pytest.raises(ClientError, match="InvalidParameterException"):
+        replace("third")
+    assert secrets.get_secret_value(SecretId="Key")["SecretString"] == "second"
+    assert sorted(path.name for path in (folder / "secrets").iterdir()) == [".lock", "Key"]
 
 
 def test_a_rule_goes_on_where_it_was_when_the_machine_was_switched_off(database: Database) -> None:
