@@ -82,8 +82,7 @@ class Reader:
             selection: which records to return.
             touch: whether the read renews a sliding TTL.
             until: monotonic seconds at which a selecting read ends with what it has, and says how far it came.
-            describe: returns what the page has instead of a record's data. Then no index run is asked, and no record
-                passed over: its columns are read with it.
+            describe: returns what the page has instead of a record's data.
 
         Raises:
             InvalidRequest: the cursor is of a future incarnation.
@@ -295,7 +294,7 @@ class Reader:
             SegmentMissing: nothing was read, because the first segment does not exist.
         """
         end = min(manifest.end_offset, stop)
-        if not page.prunes or not prune.is_worth(self._segments(manifest, position, end), page.view):
+        if not page.view.selects or not prune.is_worth(self._segments(manifest, position, end), page.view):
             return self._fill_segments(manifest, position, end, page)
         start = position
         while position < end and not page.full:
@@ -320,7 +319,7 @@ class Reader:
         """Adds only the records that a run points at. Returns the position after the last record that was decided. Raises
         SegmentMissing if nothing was read because a segment does not exist.
         """
-        at = 0
+        at, start = 0, position
         while at < len(ahead.offsets) and not page.full:
             wanted = prune.next_round(self._manifests, manifest, ahead.offsets[at:], page.room_records)
             try:
@@ -329,8 +328,15 @@ class Reader:
                 if at:
                     return position
                 raise SegmentMissing(f"a segment is missing: one of={[one.key for one, _ in wanted]}") from exc
+            segments = {offset: segment for segment, offsets in wanted for offset in offsets}
             for offset, data in found.items():
-                if not page.look(offset, data):
+                try:
+                    is_decided = page.look_sealed(self._stores.objects, segments[offset], offset, data)
+                except SegmentMissing:
+                    if position == start:
+                        raise
+                    return position
+                if not is_decided:
                     return position
                 page.passed()
                 position = offset + 1
@@ -348,7 +354,7 @@ class Reader:
         for segment in self._segments(manifest, position, stop):
             through = min(segment.end_offset, stop)
             try:
-                if page.prunes and page.view.key is not None:
+                if page.view.key is not None:
                     position = self._fill_by_key(segment, page.view.key, position, through, page)
                     if position < through:
                         break
@@ -383,7 +389,7 @@ class Reader:
         start = position
         try:
             for offset, data in reader.read_rows(self._stores.objects, segment, wanted):
-                if not page.look(offset, data):
+                if not page.look_sealed(self._stores.objects, segment, offset, data):
                     return position
                 page.passed()
                 position = offset + 1

@@ -234,10 +234,13 @@ class Collector:
             self.size += len(shown)
         return True
 
-    @property
-    def prunes(self) -> bool:
-        """Whether records that the view selects may be found by their offsets, without the columns of the others."""
-        return self.view.selects
+    def look_sealed(self, objects: Objects, segment: Segment, offset: int, data: bytes) -> bool:  # noqa: ARG002
+        """Adds one record of a segment as `look` does.
+
+        Raises:
+            SegmentMissing: as in `take_sealed`; the page is as it was.
+        """
+        return self.look(offset, data)
 
     def _check(self) -> None:
         if self.late():
@@ -257,8 +260,6 @@ class DescribingCollector(Collector):
         describe: returns the text for a record, whose data is as the view shows it.
     """
 
-    prunes = False
-
     def __init__(self, page: Collector, columns: ColumnCache, describe: Callable[[Record], bytes]) -> None:
         super().__init__(page.view, page.max_records, page.max_bytes, page.late)
         self._columns = columns
@@ -268,13 +269,8 @@ class DescribingCollector(Collector):
         """Adds descriptions of the selected ones of a batch of consecutive records, as in `Collector`."""
         looked = 0
         for record in batch.records(offset):
-            before = self.count
-            if self.view.key in (None, record.key) and not self.look(record.offset, record.data):
+            if self.view.key in (None, record.key) and not self._look(record):
                 break
-            if self.count > before:
-                shown = self.data[-1]
-                self.data[-1] = self._describe(record._replace(data=shown))
-                self.size += len(self.data[-1]) - len(shown)
             looked += 1
             if self.full:
                 break
@@ -283,6 +279,20 @@ class DescribingCollector(Collector):
     def take_sealed(self, objects: Objects, segment: Segment, offset: int, max_records: int, max_bytes: int) -> int:
         """Adds descriptions of the selected ones of consecutive records of a segment, as in `Collector`."""
         return self.take(offset, self._columns.read(objects, segment, offset, max_records, max_bytes))
+
+    def look_sealed(self, objects: Objects, segment: Segment, offset: int, data: bytes) -> bool:
+        """Adds the description of one record of a segment, as in `Collector`."""
+        key, node, time_ms = self._columns.columns(objects, segment).row(offset - segment.first_offset)
+        return self._look(Record(offset, time_ms, key, data, node))
+
+    def _look(self, record: Record) -> bool:
+        before = self.count
+        is_decided = self.look(record.offset, record.data)
+        if self.count > before:
+            shown = self.data[-1]
+            self.data[-1] = self._describe(record._replace(data=shown))
+            self.size += len(self.data[-1]) - len(shown)
+        return is_decided
 
 
 class RecordCollector(Collector):

@@ -15,9 +15,10 @@ from functions.queue import MemoryQueue
 from functions.sealer.context import assemble
 from functions.sealer.seal import SourceUnsealed, seal
 from functions.sealer.trim import trim
+from headrace.batch import Record
 from headrace.log import join as tail
 from headrace.log import read, view
-from headrace.log.requests import At, ReadPage, Selection
+from headrace.log.requests import At, Bounds, Head, ReadPage, Selection
 from headrace.segment import reader as segments
 from headrace.segment import writer
 from headrace.streams.values import CreateRequest, ForkRequest
@@ -72,6 +73,10 @@ class Asked(NamedTuple):
     bounds: tuple[tuple[int, int], ...]
     late: bool
     cold: bool
+
+
+def _described(_head: Head, record: Record) -> bytes:
+    return json.dumps([record.offset, record.time_ms, record.key]).encode() + b"\n" + record.data
 
 
 class Run:
@@ -150,6 +155,8 @@ class Run:
             page = logs.read(self.name, at, selection, max_records=max_records, max_bytes=max_bytes, until=until)
             assert page.start == start
             self._check_page(page, asked, max_records, max_bytes)
+            bounds = Bounds(max_records=max_records, max_bytes=max_bytes, until=until, describe=_described)
+            self._check_descriptions(page, logs.read(self.name, at, selection, **bounds))
             if page.up_to_date:
                 return
             assert page.next > page.start, "no progress"
@@ -185,6 +192,16 @@ class Run:
         is_full = len(page.data) == max_records or sum(map(len, page.data)) >= max_bytes
         at_limit = page.scan is not None and page.scan.limit_reached
         assert page.up_to_date or is_full or at_limit or is_late, "a page ends early for a reason"
+
+    def _check_descriptions(self, page: ReadPage, described: ReadPage) -> None:
+        """Descriptions are of the records that a page has; they may be longer, so that it has fewer of them."""
+        assert described.next > described.start or page.next == page.start
+        assert page.data[:1] == [text.partition(b"\n")[2] for text in described.data[:1]]
+        for text, shown in zip(described.data, page.data, strict=False):
+            about, _, data = text.partition(b"\n")
+            offset, time_ms, key = json.loads(about)
+            one = self.records[offset]
+            assert (time_ms, key, data) == (one.time_ms, one.made.key, shown)
 
     def _matches(self, one: Stored, tree: Tree) -> bool:
         return selections.holds(tree, selections.truth_at(one.made, one.version, self.version))
