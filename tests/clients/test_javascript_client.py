@@ -44,6 +44,9 @@ LIVE = ["sse", pytest.param("long-poll", marks=pytest.mark.full)]
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("live", LIVE)
 def test_databases_of_tanstack_db_follow_each_other_over_a_stream(stream_url: str, live: str) -> None:
+    httpx.put(stream_url, headers={"Content-Type": "application/json"}).raise_for_status()
+    profile = {"profile": {"kind": "state-protocol"}}  # tests/docs runs the same without a profile
+    httpx.post(f"{stream_url}/_profile", json=profile).raise_for_status()
     seen = journey("state.mjs", stream_url, live)
     assert seen["seen"] == [["bread", "milk", "tea"], ["bread", "tea"], ["bread"]]
     assert seen["replayed"] == [["bread", False], ["milk", True]]
