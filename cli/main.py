@@ -60,6 +60,7 @@ Exit codes:
   1  the server refused
   2  the command line or its input is wrong
   3  the server could not be reached, or stopped answering
+  130  stopped by Ctrl-C or a signal
 """
 
 

@@ -58,7 +58,13 @@ class Selection:
 def selection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds -n, --filter, --routing-key and --fields to a command, and passes them as one `selection` argument."""
 
-    @click.option("-n", "--last", type=click.IntRange(min=1), help="Start so many records before the end.")
+    @click.option(
+        "-n",
+        "--last",
+        metavar="N",
+        type=click.IntRange(min=1),
+        help="Begin with the last N records, of those that --filter and --routing-key select.",
+    )
     @click.option(
         "--filter",
         "text",

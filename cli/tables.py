@@ -62,19 +62,21 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], tit
 
 @dataclass
 class _Width:
-    """The width of a column on a terminal: `now`, and the `least` that does not break what should stay whole."""
+    """The width of a column on a terminal: `now`, the one that breaks no `word`, and the `least`, which breaks long ones."""
 
     now: int
+    word: int
     least: int
 
     @classmethod
     def of(cls, column: Column, cells: Sequence[str], is_name: bool) -> _Width:
         title = [cell_len(word) for word in clean(column.title).split()]
         whole = max(map(cell_len, cells), default=0)
-        words = max((cell_len(word) for cell in cells for word in cell.split()), default=0)
+        words = max((cell_len(word) for cell in cells for word in _MOMENT.sub(r"\1 \2", cell).split()), default=0)
         is_whole = column.is_number or (is_name and whole <= _WHOLE_NAME)
+        word = whole if is_whole else words
         least = whole if is_whole else min(words, _WHOLE_WORD)
-        return cls(max(whole, cell_len(clean(column.title))), max(least, *title, 1))
+        return cls(max(whole, cell_len(clean(column.title))), max(word, *title, 1), max(least, *title, 1))
 
     def broken(self, cell: str) -> str:
         """Returns a cell's text; a moment that is too long has its day on a line of its own."""
@@ -87,7 +89,9 @@ def _fit(widths: list[_Width], room: int) -> list[_Width]:
         widths = widths[:-1]
     room -= _GAP * (len(widths) - 1)
     while sum(width.now for width in widths) > room:
-        wide = [width for width in widths if width.now > width.least]
+        wide = [width for width in widths if width.now > width.word] or [
+            width for width in widths if width.now > width.least
+        ]
         if not wide:
             break
         max(wide, key=lambda width: width.now).now -= 1
