@@ -62,7 +62,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], tit
 
 @dataclass
 class _Width:
-    """The width of a column on a terminal: `now`, the one that breaks no `word`, and the `least`, which breaks long ones."""
+    """A column's width on a terminal: `now`; the one that breaks no `word`; and the `least`, which breaks long ones."""
 
     now: int
     word: int
