@@ -128,6 +128,56 @@ def test_the_whole_view_has_each_member_where_clients_look_for_it(server: Server
     assert view(server, lookup={"requestId": "r-1"}) == json.loads(WHOLE.read_bytes())
 
 
+def test_without_an_event_the_root_span_tells() -> None:
+    server = Server()
+    attributes = {"http.request.method": "PUT", "url.path": "/y", "http.response.status_code": 200}
+    retried = [{"name": "retry", "timeUnixNano": BEGIN + 1_000_000, "attributes": {"n": 1}}]
+    failed = span(QUERY, ROOT, 0, 9, status={"code": "error", "message": "down"}, events=retried)
+    create(server, TRACES, "otel-traces", [span(ROOT, None, 0, 10, attributes=attributes, events=retried), failed])
+    body = {"streams": {"traces": "traces"}, "lookup": {"spanId": QUERY}, "include": {"events": False}}
+    found = post(server, PATH, body).json
+    summary = found["summary"]
+    assert (summary["title"], summary["method"], summary["path"], summary["status"]) == ("PUT /y", "PUT", "/y", 200)
+    assert (summary["level"], summary["error"]["isError"], summary["duration"]) == (None, True, 10.0)
+    severities = {(item["kind"], item["severity"]) for item in found["timeline"] if item["ids"]["spanId"] == ROOT}
+    assert severities == {(f"otel.span.{kind}", "info") for kind in ("start", "event", "end")}
+    assert {item["severity"] for item in found["timeline"] if item["ids"]["spanId"] == QUERY} == {"error"}
+    assert found["trace"]["errors"][0]["message"] == "down"
+    assert found["lookup"]["spanId"] == QUERY
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_error"),
+    [({"level": "error"}, True), ({"status": 500}, True), ({"status": 499}, False), ({"level": "warn"}, False)],
+    ids=str,
+)
+def test_an_event_says_whether_its_request_failed_and_why(fields: dict[str, Any], is_error: bool) -> None:
+    server = Server()
+    told = {"message": "no stock", "why": "sold out", "fix": "order", "link": "https://a"}
+    level = {} if "level" in fields else {"level": "info"}
+    create(server, EVENTS, "evlog", [{"requestId": "r", **told, **level, **fields}])
+    body = {"streams": {"events": "events"}, "lookup": {"requestId": "r"}, "include": {"trace": False}}
+    summary = post(server, PATH, body).json["summary"]
+    assert summary["error"] == {"isError": is_error, "type": None, **told}
+    assert summary["title"] == "no stock"
+
+
+def test_time_that_children_share_is_counted_once() -> None:
+    server = Server()
+    root, parent, other, *children = (f"{number:016x}" for number in range(1, 6))
+    family = [
+        span(root, None, 0, 100),
+        span(parent, root, 0, 100),
+        span(other, root, 0, 90),  # longer than the 60 ms of its sibling's children, and shorter than these and 40 ms
+        *(span(child, parent, 0, 60) for child in children),
+    ]
+    create(server, TRACES, "otel-traces", family)
+    body = {"streams": {"traces": "traces"}, "lookup": {"traceId": TRACE}, "include": {"events": False}}
+    trace = post(server, PATH, body).json["trace"]
+    assert trace["criticalPath"] == [root, parent, children[0]]
+    assert trace["serviceMap"] == []
+
+
 def test_the_timeline_is_in_order_and_names_its_sources(server: Server) -> None:
     items = view(server, lookup={"requestId": "r-1"})["timeline"]
     assert [item["time"] for item in items] == sorted(item["time"] for item in items)
