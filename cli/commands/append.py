@@ -128,7 +128,9 @@ def command(
         stream_key, timestamp, stream_seq, totals=Totals(next_offset=head.get("stream-next-offset", "")),
     )  # fmt: skip
     file_format = resolve_format(file_format, stream_type)
-    limits = Limits(batch_records, batch_bytes)
+    limits = Limits(
+        1 if file_format == "bytes" else batch_records, batch_bytes
+    )  # bytes are cut without regard to records
     sizes = [source.size for source in sources]
     total = None if None in sizes else sum(size or 0 for size in sizes)
     started = time.monotonic()
