@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import time
@@ -38,36 +37,38 @@ def world() -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def session(world: World, browser: Browser) -> Iterator[Watched]:
-    """A page that has the key. Tests share it, since a new one costs a third of a second of CPU."""
-    with opened(browser, world) as watched:
+    """A page at the server. Tests share it, since a new one costs half a second of CPU."""
+    with opened(browser, world, key="") as watched:
+        watched.go("/console/any/icon.svg")
         yield watched
 
 
 @pytest.fixture
 def console(session: Watched) -> Iterator[Watched]:
-    """The shared page, light and 1280 pixels wide. Nothing may be wrong with it in the end."""
+    """The shared page with the key, light, 1280 pixels wide. Nothing may be wrong with it in the end."""
+    session.set_key(KEY)
     session.page.emulate_media(color_scheme="light")
     session.page.set_viewport_size({"width": 1280, "height": 720})
     yield session
     session.check()
 
 
-def test_without_a_key_it_asks_for_one_and_says_when_it_is_wrong(world: World, browser: Browser) -> None:
-    watched = Watched(browser.new_page(), world)
-    watched.go("/")
-    dialog = watched.page.get_by_role("dialog")
+def test_without_a_key_it_asks_for_one_and_says_when_it_is_wrong(session: Watched) -> None:
+    page = session.page
+    session.set_key("")
+    session.go("/")
+    dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("This server needs a key.")
-    watched.enter_key("wrong")
+    session.enter_key("wrong")
     expect(dialog).to_contain_text("The server does not accept this key.")
-    watched.enter_key(READER)
-    expect(watched.page.get_by_role("link", name="requests")).to_be_visible()
-    assert watched.page.evaluate("[sessionStorage.getItem('headrace.key'), localStorage.length]") == [READER, 1]
-    watched.page.keyboard.press("c")
+    session.enter_key(READER)
+    expect(page.get_by_role("link", name="requests")).to_be_visible()
+    assert page.evaluate("[sessionStorage.getItem('headrace.key'), localStorage.length]") == [READER, 1]
+    page.keyboard.press("c")
     dialog.get_by_label("Name").fill("mine")
     dialog.get_by_role("button", name="Create").click()
     expect(dialog.get_by_role("alert")).to_contain_text("this key lacks the scope: admin")
-    watched.check()
-    watched.page.close()
+    session.check()
 
 
 def test_a_stream_is_created_found_by_name_and_its_tail_is_live(console: Watched) -> None:
@@ -290,13 +291,11 @@ def test_an_empty_server_says_what_to_try_first(browser: Browser) -> None:
 
 @pytest.mark.full
 def test_a_server_that_went_away_is_told_of_and_followed_again(browser: Browser) -> None:
-    with serving() as world:
+    with serving() as world, opened(browser, world) as watched:
         world.ask("PUT", "/v1/stream/s")
         world.ask("POST", "/v1/stream/s", [1])
         world.ask("PUT", "/v0/topics/q", {"type": "queue"})
-        page = browser.new_page()
-        watched, context = Watched(page, world), page.context
-        page.add_init_script(f"sessionStorage.setItem('headrace.key', {json.dumps(KEY)})")
+        page, context = watched.page, watched.page.context
         away = "the server does not answer"
         watched.go("/#/streams/s/records")
         rows, status = page.get_by_role("region", name="Records").get_by_role("row"), page.get_by_role("status")
@@ -322,7 +321,17 @@ def test_a_server_that_went_away_is_told_of_and_followed_again(browser: Browser)
                 page.get_by_label("Name begins with").fill("")
             expect(page.get_by_text(away)).to_have_count(0)
         watched.check()
-        page.close()
+
+
+@pytest.mark.full
+def test_a_tail_begins_where_a_retention_has_left_records(console: Watched) -> None:
+    console.world.ask("PUT", "/v1/stream/short", **{"Stream-Retention-Bytes": "100"})
+    for n in range(60):
+        console.world.ask("POST", "/v1/stream/short", {"n": n})
+    console.go("/#/streams/short/records")
+    rows = console.page.get_by_role("region", name="Records").get_by_role("row")
+    expect(rows.last).to_contain_text('59{"n":59}')
+    assert 10 < rows.count() < 30
 
 
 @pytest.mark.full

@@ -206,6 +206,10 @@ class Watched:
         else:
             self.page.goto(url)
 
+    def set_key(self, key: str) -> None:
+        """Gives the open page a key, as if it had been typed."""
+        self.page.evaluate("key => sessionStorage.setItem('headrace.key', key)", key)
+
     def check(self) -> None:
         """Fails if the page complained of something, or asked another server. Forgets what it did so far."""
         problems, self.problems[:] = self.problems[:], []
@@ -221,10 +225,11 @@ class Watched:
 
 
 @contextmanager
-def opened(browser: Browser, world: World, **options: Any) -> Iterator[Watched]:
-    """Opens a page of a new session, which has the key."""
+def opened(browser: Browser, world: World, key: str = KEY, **options: Any) -> Iterator[Watched]:
+    """Opens a page of a new session, which has a key unless that is empty."""
     page = browser.new_page(**options)
-    page.add_init_script(f"sessionStorage.setItem('headrace.key', {json.dumps(KEY)})")
+    if key:
+        page.add_init_script(f"sessionStorage.setItem('headrace.key', {json.dumps(key)})")
     try:
         yield Watched(page, world)
     finally:

@@ -60,10 +60,14 @@ export const repeat = async (ms, signal, work) => {
   while (!signal.aborted) {
     await work();
     await until(signal, (done) => setTimeout(done, ms));
-    if (document.hidden) await until(signal, (done) => document.addEventListener("visibilitychange", done, { once: true }));
+    if (document.hidden) await until(signal, (done) => document.addEventListener("visibilitychange", done, { once: true, signal }));
   }
 };
 const until = (signal, begin) => new Promise((resolve) => {
-  signal.addEventListener("abort", resolve, { once: true });
-  begin(resolve);
+  const done = () => {
+    signal.removeEventListener("abort", done);
+    resolve();
+  };
+  signal.addEventListener("abort", done);
+  begin(done);
 });

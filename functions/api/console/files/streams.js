@@ -121,14 +121,21 @@ const follow = (path, isJson) => {
       from = back(headers.get("stream-end-offset") ?? headers.get("stream-next-offset"), FIRST);
     }
     const refused = [];
-    const answer = await stream({
+    const open = () => stream({
       url: new URL(path, location.href), headers: bearer(), offset: from, live: "long-poll", params: { timeout: "20s" },
       signal, warnOnHttp: false, backoffOptions: { initialDelay: 100, maxDelay: 1000, multiplier: 2, maxRetries: 1 },
       onError: (error) => {
         if (error.status === 401) wantsKey();
         refused.push(error);
       },
-    }).catch((error) => { throw refusal(error); });
+    }).catch((error) => {
+      const earliest = error.headers?.["stream-earliest-offset"];
+      if (!earliest) throw refusal(error);
+      from = earliest; // the retention has let go of what was asked for
+      refused.length = 0;
+      return open();
+    });
+    const answer = await open();
     answer.subscribeText(({ text, offset }) => {
       const at = position(from);
       const values = isJson ? exact(text || "[]") : text ? [text] : [];

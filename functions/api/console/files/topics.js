@@ -118,7 +118,10 @@ const records = (place, path, state, signal) => {
       let wait = 0;
       for (;;) {
         const page = await post(`${path}/diff`, { from_seq: seq, limit: FIRST, include_tags: true, ...(wait && { wait_ms: wait }) }, { signal: own });
-        if (page.tombstone) add([["–", "", "", "", `lost: ${JSON.stringify(page.tombstone)}`]]);
+        if (page.tombstone) {
+          const { gap_from: first, gap_to: to, reason } = page.tombstone;
+          add([[`${first}`, "", "", "", `${first} to ${to} are gone: ${reason}`]]);
+        }
         add(page.records.map((each) => [`${each.$seq}`, time(each.$ts), each.$tag, each.$node, record(each.data)]));
         seq = page.next_from_seq;
         wait = page.caught_up ? 20_000 : 0;
