@@ -207,7 +207,7 @@ class SchedulePump:
         if self._runs is None:
             return self._next(now)
         last = self._runs.load(self._trigger.rule)
-        return now if last is None else self._next(last)
+        return now if last is None else self._next(min(last, now))  # the clock may have been ahead
 
     def _next(self, after: datetime) -> datetime:
         if self._period_seconds:

@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -65,6 +66,9 @@ class Bell:
     def _listen(self) -> None:
         while True:
             self._socket.recv(1)
+            with suppress(BlockingIOError):
+                while self._is_open:
+                    self._socket.recv(1, socket.MSG_DONTWAIT)
             if not self._is_open:
                 return
             with self._changed:

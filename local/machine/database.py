@@ -9,22 +9,26 @@ again. Readers wait for nobody: each sees the last commit.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import sqlite3
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from headrace.errors import StoreTimeout
+from headrace.errors import StoreError, StoreThrottled, StoreTimeout
 from local.machine.bell import ring
 
-FORMAT = 1
+log = logging.getLogger("headrace.machine")
+FORMAT = 2
 _PAGE_BYTES = 8192
 _CHECKPOINT_PAGES = 2000
+_PAUSE_SECONDS = 1.0  # before a patient repeat
 _BUSY_SECONDS = 30.0  # for what is not behind the lock of the file: recovery after a crash, when a process opens it
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS tables (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, shape BLOB NOT NULL);
@@ -46,6 +50,7 @@ CREATE TABLE IF NOT EXISTS messages (
     sent_ms INTEGER NOT NULL, receives INTEGER NOT NULL DEFAULT 0, first_ms INTEGER, receipt TEXT,
     family TEXT NOT NULL DEFAULT '', attributes BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS due ON messages (queue, visible_ms);
+CREATE INDEX IF NOT EXISTS families ON messages (queue, family, number) WHERE family <> '';
 CREATE TABLE IF NOT EXISTS repeats (
     queue TEXT NOT NULL, id TEXT NOT NULL, until_ms INTEGER NOT NULL,
     PRIMARY KEY (queue, id)) WITHOUT ROWID;
@@ -60,19 +65,24 @@ class NewerDatabase(Exception):
 
 
 class _Job:
-    """A write that waits for its transaction, and what became of it."""
+    """A write that waits for its transaction, and what became of it. It has failed until its transaction is committed."""
 
-    __slots__ = ("error", "is_done", "result", "waits", "work")
+    __slots__ = ("error", "is_done", "refused", "result", "waits", "work")
 
     def __init__(self, work: Callable[[Cursor], Any], *, waits: bool) -> None:
         self.work = work
         self.waits = waits
         self.is_done = False
         self.result: Any = None
-        self.error: BaseException | None = None
+        self.refused: Refused | None = None
+        self.error: Exception | None = StoreTimeout("the thread that committed the write was interrupted")
 
     def run(self, connection: Cursor) -> None:
-        self.result = self.work(connection)
+        self.refused = None
+        try:
+            self.result = self.work(connection)
+        except Refused as exc:
+            self.refused = exc
 
 
 class Refused(Exception):
@@ -80,7 +90,13 @@ class Refused(Exception):
 
 
 class Database:
-    """The connections of one process: one that writes, and one for each thread that reads. Thread-safe."""
+    """The connections of one process: one that writes, and one for each thread that reads. Thread-safe.
+
+    Attributes:
+        is_patient: repeats what the disk refuses until it does not: for a dispatcher, which has nobody to tell.
+    """
+
+    is_patient = False
 
     def __init__(self, folder: Path) -> None:
         """Opens the database of a folder, and creates it first if need be. Raises NewerDatabase."""
@@ -90,6 +106,7 @@ class Database:
         self._waiting: deque[_Job] = deque()
         self._own = threading.local()
         self._bell_is_due = False
+        self._is_failing = False
         with self._alone():
             self._writer = self._connection()
             (version,) = self._writer.execute("PRAGMA user_version").fetchone()
@@ -108,11 +125,14 @@ class Database:
         """Returns the first rows of one query, as many as have about `most_bytes` in their first columns, and at least one;
         and whether there are more. Raises as `read` does.
         """
-        connection = getattr(self._own, "reader", None)
-        if connection is None:
-            connection = self._own.reader = self._connection()
+        return self._repeated(lambda: self._read_page(sql, values, most_bytes))
+
+    def _read_page(self, sql: str, values: Sequence[Any], most_bytes: int) -> tuple[list[Any], bool]:
         rows: list[Any] = []
         try:
+            connection = getattr(self._own, "reader", None)
+            if connection is None:
+                connection = self._own.reader = self._connection()
             cursor = connection.execute(sql, values)
             if most_bytes == sys.maxsize:
                 return cursor.fetchall(), False
@@ -136,8 +156,21 @@ class Database:
 
         Raises:
             Refused: `work` raised it; it must not have changed anything before.
+            StoreThrottled: the disk is full; nothing was written.
             StoreTimeout: the disk fails; the transaction may have been committed.
         """
+        return self._repeated(lambda: self._write(work, waits=waits))
+
+    def _repeated(self, call: Callable[[], T]) -> T:
+        while True:
+            try:
+                return call()
+            except StoreError:
+                if not self.is_patient:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
+
+    def _write(self, work: Callable[[Cursor], T], *, waits: bool) -> T:
         job = _Job(work, waits=waits)
         self._waiting.append(job)
         with self._turn:
@@ -159,20 +192,23 @@ class Database:
         try:
             with self._alone(), self._transaction(waits=any(job.waits for job in jobs)):
                 for job in jobs:
-                    try:
-                        job.run(self._writer)
-                    except Refused as exc:
-                        job.error = exc
+                    job.run(self._writer)
         except sqlite3.OperationalError as exc:
             for job in jobs:
-                job.error = StoreTimeout(f"the database does not commit: {exc}")
+                job.error = _translate(exc)
+            if not self._is_failing:
+                log.error("the database does not commit: %s", exc)
+            self._is_failing = True
         except Exception as exc:  # noqa: BLE001 - it is raised to the caller of its job
             if len(jobs) > 1:
                 for job in jobs:
-                    job.error = None
                     self._commit([job])
             else:
                 jobs[0].error = exc
+        else:
+            for job in jobs:
+                job.error = job.refused
+            self._is_failing = False
         for job in jobs:
             job.is_done = True
         if self._bell_is_due:
@@ -208,3 +244,11 @@ class Database:
             connection.execute(f"PRAGMA {pragma}").fetchall()
         connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}").fetchall()
         return connection
+
+
+def _translate(exc: sqlite3.OperationalError) -> StoreError:
+    """Returns the error of the ports for one of a transaction. Where the disk is full, SQLite fails before it writes what
+    makes a transaction one that is committed; where a sync fails, after it.
+    """
+    kind = StoreThrottled if exc.sqlite_errorcode == sqlite3.SQLITE_FULL else StoreTimeout
+    return kind(f"the database does not commit: {exc}")

@@ -2,23 +2,30 @@
 
 An object is written under another name, synced to the disk, and then gets its own name, which one caller at most can give
 it. Only the newest version of an object exists: unlike a bucket on AWS this folder keeps no deleted and no replaced ones.
+
+A name that is not on the disk yet can be seen already. `create` keeps the other name until its own is synced, so a file
+with two names tells a reader to sync before it believes: else it could remove entries because of a manifest that is lost
+with the power.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from urllib.parse import quote, unquote
-from uuid import uuid4
 
 from headrace.clock import check_deadline
-from headrace.errors import StoreTimeout
+from headrace.errors import StoreThrottled, StoreTimeout
 from headrace.objects import ObjectMissing, Range
+from local.machine import files
 
 _SAFE = "/!'()*+,:;=@$&[]{} "  # beside letters, digits and _.-~; never %, which begins what is not safe
 _END = "%"  # of the name of a folder, so that `a` and `a/b` can be keys at the same time
+_REMEMBERED = 10_000  # folders
 
 
 class FileObjects:
@@ -29,16 +36,18 @@ class FileObjects:
     """
 
     def __init__(self, folder: Path, created: Callable[[str], None] = lambda _: None) -> None:
+        self._folder = folder
         self._root = folder / "objects"
-        self._scratch = folder / "unnamed"
         self._created = created
-        for path in (self._root, self._scratch):
-            path.mkdir(parents=True, exist_ok=True)
+        self._synced = set[Path]()  # folders whose names this process has synced
+        files.make_folder(self._root)
+        files.make_unnamed(folder)
 
     def get(self, key: str) -> bytes:
         """Returns the whole object. Raises ObjectMissing if there is none under this key."""
-        with _translated(key):
-            return self.path(key).read_bytes()
+        check_deadline()
+        with _translated(key), self._opened(key) as file:
+            return file.readall()
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Returns `length` bytes from `start` on; fewer, or none, at the end of the object. Raises ObjectMissing if it does
@@ -46,7 +55,8 @@ class FileObjects:
         """
         if start < 0 or length < 1:
             raise ValueError(f"no such range: start={start} length={length}")
-        with _translated(key), self.path(key).open("rb", buffering=0) as file:
+        check_deadline()
+        with _translated(key), self._opened(key) as file:
             return os.pread(file.fileno(), length, start)
 
     def get_ranges(self, ranges: Sequence[Range], /) -> list[bytes]:
@@ -55,15 +65,11 @@ class FileObjects:
 
     def put(self, key: str, data: bytes) -> None:
         """Writes the object; replaces one that is already under this key."""
-        self._write(key, data, lambda scratch, path: scratch.replace(path))
+        self._write(key, data, lambda unnamed, path: unnamed.replace(path))
 
     def create(self, key: str, data: bytes) -> bool:
         """Writes the object if the key is free; returns whether it was."""
-        try:
-            self._write(key, data, lambda scratch, path: path.hardlink_to(scratch))
-        except FileExistsError:
-            return False
-        return True
+        return self._write(key, data, lambda unnamed, path: path.hardlink_to(unnamed))
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[str]:
         """Yields the keys that begin with `prefix` and come after `after`, in byte order."""
@@ -73,6 +79,7 @@ class FileObjects:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Removes objects; missing ones are no error."""
+        check_deadline()
         folders = set()
         for key in keys:
             path = self.path(key)
@@ -80,19 +87,12 @@ class FileObjects:
                 path.unlink()
                 folders.add(path.parent)
         for folder in folders:
-            with suppress(FileNotFoundError):
-                _sync(folder)
+            with _translated(folder.name), suppress(FileNotFoundError):
+                files.sync(folder)
             with suppress(OSError):  # it is not empty, or another process has removed it
                 while folder != self._root:
                     folder.rmdir()
                     folder = folder.parent
-
-    def forget_unnamed(self) -> None:
-        """Removes what processes left that were killed while they wrote. Only for the one server of the folder, before it
-        starts its processes: a command that writes at that moment fails.
-        """
-        for path in self._scratch.iterdir():
-            path.unlink(missing_ok=True)
 
     def path(self, key: str) -> Path:
         """Returns the path of an object. Raises ValueError for a key that no path can stand for."""
@@ -118,57 +118,66 @@ class FileObjects:
             elif key > after or after.startswith(key):
                 yield from self._walk(key, prefix, after)
 
-    def _write(self, key: str, data: bytes, name: Callable[[Path, Path], object]) -> None:
-        """Writes an object under no name, and then names it. Raises FileExistsError if `name` does."""
+    def _opened(self, key: str) -> FileIO:
+        """Opens an object, and syncs its name unless whoever created it has done so."""
         path = self.path(key)
-        scratch = self._scratch / uuid4().hex
-        with _translated(key):
-            with scratch.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+        file = FileIO(path)
+        if os.fstat(file.fileno()).st_nlink > 1:
+            files.sync(path.parent)
+        return file
+
+    def _write(self, key: str, data: bytes, name: Callable[[Path, Path], object]) -> bool:
+        """Writes an object under no name, and then names it; returns whether the name was free.
+
+        Raises:
+            StoreThrottled: the disk is full; nothing was written.
+        """
+        check_deadline()
+        path = self.path(key)
+        is_new = True
+        with _translated(key, full=StoreThrottled), files.unnamed(self._folder, data) as unnamed:
             try:
-                while True:
-                    self._make(path.parent)
-                    # A folder that has just become empty may vanish under it.
-                    with suppress(FileNotFoundError):
-                        name(scratch, path)
-                        break
-            finally:
-                scratch.unlink(missing_ok=True)
-                with suppress(FileNotFoundError):
-                    _sync(path.parent)  # also what another one has named: it is believed from now on
-        self._created(key)
+                self._name(unnamed, path, name)
+            except FileExistsError:
+                is_new = False
+            with _translated(key), suppress(FileNotFoundError):
+                files.sync(path.parent)  # also what another one has named: it is believed from now on
+        if is_new:
+            self._created(key)
+        return is_new
+
+    def _name(self, unnamed: Path, path: Path, name: Callable[[Path, Path], object]) -> None:
+        while True:
+            try:
+                self._make(path.parent)
+                name(unnamed, path)
+                return
+            except FileNotFoundError:  # a folder that has just become empty vanished under it
+                if not unnamed.exists():
+                    raise StoreTimeout(f"a file vanished while it was written: object={path.name}") from None
+                self._synced.difference_update(path.parents)
 
     def _make(self, folder: Path) -> None:
-        """Makes a folder, and those above it, and syncs the names of new ones."""
-        if folder.exists():
+        """Creates a folder of objects, and those above it, and syncs their names: also of those that exist, since another
+        process may have created them a moment ago.
+        """
+        if folder == self._root or folder in self._synced:
             return
         self._make(folder.parent)
-        with suppress(FileNotFoundError):
-            folder.mkdir(exist_ok=True)
-            _sync(folder.parent)
-
-
-def _sync(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+        folder.mkdir(exist_ok=True)
+        files.sync(folder.parent)
+        if len(self._synced) >= _REMEMBERED:
+            self._synced.clear()
+        self._synced.add(folder)
 
 
 @contextmanager
-def _translated(key: str) -> Iterator[None]:
-    """Converts errors of the disk to those of the port; raises DeadlineExceeded before the block if the request's time is
-    over.
-    """
-    check_deadline()
+def _translated(key: str, full: type[StoreThrottled | StoreTimeout] = StoreTimeout) -> Iterator[None]:
+    """Converts errors of the disk to those of the port. `full` is that of a full disk."""
     try:
         yield
-    except (FileExistsError, ObjectMissing):
-        raise
     except FileNotFoundError:
         raise ObjectMissing(key) from None
     except OSError as exc:
-        raise StoreTimeout(f"the disk fails: object={key} reason={exc}") from exc
+        kind = full if exc.errno in (errno.ENOSPC, errno.EDQUOT) else StoreTimeout
+        raise kind(f"the disk fails: object={key} reason={exc}") from exc

@@ -152,12 +152,13 @@ class Queues:
                 return {}
             self._bell.wait(rings, min(left, (due_ms - _now_ms()) / 1000) if due_ms is not None else left)
 
-    def delete_message_batch(self, *, QueueUrl: str, Entries: Sequence[Json]) -> Json:
+    def delete_message_batch(self, *, QueueUrl: str, Entries: Sequence[Json]) -> Json:  # noqa: ARG002 - the receipt says it
         """Deletes messages that were received."""
-        receipts = [(_name(QueueUrl), entry["ReceiptHandle"]) for entry in Entries]
+        # A receipt begins with the message's number, by which it is found at once.
+        receipts = [(int(one.partition("-")[0]), one) for one in (entry["ReceiptHandle"] for entry in Entries)]
 
         def work(connection: sqlite3.Connection) -> None:
-            connection.executemany("DELETE FROM messages WHERE queue = ? AND receipt = ?", receipts)
+            connection.executemany("DELETE FROM messages WHERE number = ? AND receipt = ?", receipts)
             self._database.ring_after_commit()  # the next one of a group may come
 
         self._database.write(work, waits=False)  # a lost deletion only means that the message comes again
@@ -189,7 +190,7 @@ class Queues:
             # Of a group, nothing while an earlier message of it is hidden or waits.
             first = (
                 "AND NOT EXISTS (SELECT 1 FROM messages AS earlier WHERE earlier.queue = messages.queue"
-                " AND earlier.family = messages.family AND earlier.number < messages.number)"
+                " AND earlier.family = messages.family AND earlier.family <> '' AND earlier.number < messages.number)"
             )
             rows = connection.execute(
                 "SELECT number, body, sent_ms, receives, first_ms, attributes FROM messages"
@@ -198,7 +199,7 @@ class Queues:
             ).fetchall()
             found = []
             for number, body, sent_ms, receives, first_ms, told in rows:
-                receipt = uuid4().hex
+                receipt = f"{number}-{uuid4().hex}"
                 connection.execute(
                     "UPDATE messages SET visible_ms = ?, receives = ?, first_ms = ?, receipt = ? WHERE number = ?",
                     (now_ms + 1000 * queue.visibility_s, receives + 1, first_ms or now_ms, receipt, number),

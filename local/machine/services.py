@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from headrace.decoding import from_json
+from local.machine import files
 from local.machine.database import Database
 from local.machine.tables import Shape
 
@@ -67,15 +66,14 @@ class Secrets:
                 said = {"Code": "InvalidParameterException", "Message": "another version is current"}
                 raise ClientError({"Error": said}, "UpdateSecretVersionStage")
             self._path(SecretId, MoveToVersionId).replace(self._path(SecretId))
+            files.sync(self._folder)
 
     def _write(self, path: Path, text: str) -> None:
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        scratch = self._folder / f".{uuid4().hex}"
-        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
+        files.make_folder(self._folder, 0o700)
+        files.make_unnamed(self._folder.parent)
+        with files.unnamed(self._folder.parent, text.encode(), 0o600) as unnamed:
+            unnamed.replace(path)
+            files.sync(self._folder)
 
     def close(self) -> None:
         """Does nothing: there is no connection."""

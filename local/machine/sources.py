@@ -30,6 +30,7 @@ def of_machine(
         readers: the name of the reader of each stream trigger.
     """
     machine, bell = open_machine(os.environ), Bell(Path(os.environ[VARIABLE]))
+    machine.database.is_patient = True
     forget_readers(machine.database, readers)
 
     def checkpoint(number: int) -> TableCheckpoint:
@@ -75,6 +76,6 @@ class ExpiryPump:
     def run(self, stop: Event) -> None:
         """Removes what is due, until `stop` is set."""
         while not stop.is_set():
-            while self._store.expire(int(time.time())) and not stop.is_set():
+            while not stop.is_set() and self._store.expire(int(time.time())):
                 pass
             stop.wait(_EXPIRE_SECONDS)

@@ -16,6 +16,7 @@ from local.access_calls import ACCOUNT, REGION
 from local.machine import LocalMachine, environment_of
 from local.machine.bell import VARIABLE as BELL
 from local.machine.changes import stream_arn
+from local.machine.files import forget_unnamed, make_folder
 from local.machine.queues import Queue, declare_queue, queue_arn, queue_url
 from local.machine.tables import Index, Shape, declare_table
 from local.template import UnusableTemplate
@@ -154,7 +155,7 @@ class MachineDeployment:
     """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder, 0o700)
         self._folder = folder
         self._lock = os.open(folder / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -163,7 +164,7 @@ class MachineDeployment:
             os.close(self._lock)
             raise FolderInUse(f"another server runs on {folder}") from None
         self._machine = LocalMachine(folder)
-        self._machine.objects().forget_unnamed()
+        forget_unnamed(folder)
         self.cloud = MachineCloud(self._machine)
 
     def __enter__(self) -> Self:

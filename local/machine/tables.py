@@ -33,6 +33,35 @@ from local.machine.expressions import (
 )
 
 PAGE_BYTES = 1_048_576  # of an answer of Query
+# DynamoDB's limits, so that what it would refuse is refused here, too.
+_ITEM_BYTES = 400 * 1024
+_HASH_BYTES, _RANGE_BYTES = 2048, 1024
+_MEMBERS = 100  # of a transaction
+_WRITE = {
+    "TableName",
+    "ConditionExpression",
+    "ExpressionAttributeNames",
+    "ExpressionAttributeValues",
+    "ReturnValues",
+    "ReturnValuesOnConditionCheckFailure",
+}
+_ARGUMENTS = {
+    "Put": {*_WRITE, "Item"},
+    "Delete": {*_WRITE, "Key"},
+    "ConditionCheck": {*_WRITE, "Key"},
+    "Update": {*_WRITE, "Key", "UpdateExpression"},
+    "GetItem": {"TableName", "Key", "ConsistentRead"},
+    "Query": {
+        *(
+            "TableName",
+            "IndexName",
+            "KeyConditionExpression",
+            "ExpressionAttributeNames",
+            "ExpressionAttributeValues",
+        ),
+        *("ProjectionExpression", "ScanIndexForward", "ExclusiveStartKey", "Limit", "ConsistentRead"),
+    },
+}
 _SIGNATURE_MS = 300_000  # the age at which AWS refuses a call: the fence of frozen writers relies on it
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder().decode
@@ -108,7 +137,8 @@ class _TooLate(Refused):
 
 
 def declare_table(database: Database, name: str, shape: Shape) -> None:
-    """Creates a table if there is none with this name; makes its indexes new if they have changed.
+    """Creates a table if there is none with this name; if its shape has changed, makes its indexes new, and the times at
+    which its items may be removed.
 
     Raises:
         ValueError: a table with this name has other keys.
@@ -127,7 +157,12 @@ def declare_table(database: Database, name: str, shape: Shape) -> None:
             connection.execute("DELETE FROM entries WHERE tbl = ?", (table.number,))
             for (packed,) in connection.execute("SELECT item FROM items WHERE tbl = ?", (table.number,)).fetchall():
                 item = _decode(packed)
-                _index(connection, table, table.key(item), None, item)
+                key = table.key(item)
+                _index(connection, table, key, None, item)
+                connection.execute(
+                    "UPDATE items SET expires = ? WHERE tbl = ? AND hash = ? AND range = ?",
+                    (_expires(shape, item), table.number, *key),
+                )
 
     database.write(work)
 
@@ -157,6 +192,7 @@ class SqliteStore(Store):
         check_deadline()
         match operation:
             case "GetItem":
+                _check("GetItem", arguments)
                 found = self._get(self._table(arguments["TableName"]), arguments["Key"])
                 return {"Item": found} if found is not None else {}
             case "Query":
@@ -181,6 +217,7 @@ class SqliteStore(Store):
 
     def expire(self, now_s: int, limit: int = 1000) -> int:
         """Removes items whose time is over, at most `limit`, and returns how many. AWS does so within some days."""
+        removed = 0
         due: list[tuple[str, bytes]] = self._database.read(
             "SELECT name, item FROM items JOIN tables ON number = tbl WHERE expires < ? LIMIT ?", (now_s, limit)
         )
@@ -190,7 +227,8 @@ class SqliteStore(Store):
             write = _Write(table, table.key(item), is_due, lambda _: None, {}, {":now": n(now_s)}, tells=False)
             with suppress(_RefusedWrites):  # it was written again
                 self._write([write], None)
-        return len(due)
+                removed += 1
+        return removed
 
     def _table(self, name: str) -> _Table:
         if name not in self._tables:
@@ -205,6 +243,7 @@ class SqliteStore(Store):
 
     def _query(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Answers a query: at most `Limit` items, and about a megabyte."""
+        _check("Query", asked)
         table, names = self._table(asked["TableName"]), asked.get("ExpressionAttributeNames", {})
         index = table.shape.indexes[asked["IndexName"]] if "IndexName" in asked else None
         keys = index.keys if index is not None else table.shape.keys
@@ -240,6 +279,7 @@ class SqliteStore(Store):
 
     def _member(self, member: Mapping[str, Mapping[str, Any]]) -> _Write:
         ((kind, asked),) = member.items()
+        _check(kind, asked)
         table = self._table(asked["TableName"])
         names, values = asked.get("ExpressionAttributeNames", {}), asked.get("ExpressionAttributeValues", {})
         condition = parse_condition(asked["ConditionExpression"]) if "ConditionExpression" in asked else None
@@ -249,20 +289,23 @@ class SqliteStore(Store):
         return _Write(table, key, condition, change, names, values, tells)
 
     def _write_one(self, write: _Write, asked: Mapping[str, Any], signed_ms: int | None) -> dict[str, Any]:
+        returned = asked.get("ReturnValues", "NONE")
+        if returned not in ("NONE", "UPDATED_OLD"):
+            raise ValueError(f"not supported: {returned}")
         try:
             (old,) = self._write([write], signed_ms)
         except _RefusedWrites as exc:
             raise ConditionFailed(exc.reasons[0][1]) from None
-        if asked.get("ReturnValues", "NONE") == "NONE":
+        if returned == "NONE":
             return {}
-        if asked["ReturnValues"] != "UPDATED_OLD":
-            raise ValueError(f"not supported: {asked['ReturnValues']}")
         update = touched(parse_update(asked["UpdateExpression"]), write.names)
         return {"Attributes": {name: old[name] for name in update if old is not None and name in old}}
 
     def _transact(self, writes: Sequence[_Write], signed_ms: int | None) -> None:
         if len({(write.table.number, write.key) for write in writes}) < len(writes):
             raise ValueError("two members of a transaction are about one item")
+        if len(writes) > _MEMBERS:
+            raise ValueError(f"a transaction has more than {_MEMBERS} members: {len(writes)}")
         try:
             self._write(writes, signed_ms)
         except _RefusedWrites as exc:
@@ -302,14 +345,46 @@ class SqliteStore(Store):
             connection.execute("DELETE FROM items WHERE tbl = ? AND hash = ? AND range = ?", (table.number, *key))
         else:
             packed = _encode(after)
-            expires = after.get(table.shape.expires)
-            values = (table.number, *key, packed, int(expires["N"]) if expires is not None else None)
+            if len(packed) > _ITEM_BYTES and (size := _size({"M": after}) - 3 - len(after)) > _ITEM_BYTES:
+                raise ValueError(f"an item of {table.name} is larger than {_ITEM_BYTES} bytes: {size}")
+            values = (table.number, *key, packed, _expires(table.shape, after))
             connection.execute("REPLACE INTO items VALUES (?, ?, ?, ?, ?)", values)
         _index(connection, table, key, before, after)
         if table.shape.stream and before != after:
             change = _encode(_change(table, before, after))
             connection.execute("INSERT INTO changes (tbl, change) VALUES (?, ?)", (table.number, change))
             self._database.ring_after_commit()
+
+
+def _check(kind: str, asked: Mapping[str, Any]) -> None:
+    """Raises ValueError if a call has an argument that would be ignored."""
+    if not asked.keys() <= _ARGUMENTS.get(kind, set()):
+        raise ValueError(f"not supported in {kind}: {sorted(asked.keys() - _ARGUMENTS.get(kind, set()))}")
+
+
+def _expires(shape: Shape, item: Item) -> int | None:
+    """Returns the time (epoch seconds) at which an item may be removed; None if it stays."""
+    expires = item.get(shape.expires)
+    return int(expires["N"]) if expires is not None else None
+
+
+def _size(value: Mapping[str, Any]) -> int:
+    """Returns the bytes of an attribute's value as DynamoDB counts them (Developer Guide, Item sizes and formats)."""
+    ((kind, content),) = value.items()
+    match kind:
+        case "S":
+            return len(content.encode())
+        case "B":
+            return len(content)
+        case "N":
+            return len(content.lstrip("-")) // 2 + 2
+        case "SS" | "NS" | "BS":
+            return sum(_size({kind[0]: one}) for one in content)
+        case "L":
+            return 3 + sum(1 + _size(one) for one in content)
+        case "M":
+            return 3 + sum(1 + len(name.encode()) + _size(one) for name, one in content.items())
+    return 1
 
 
 def _effect(
@@ -378,8 +453,11 @@ def _index_key(keys: Sequence[tuple[str, str]], item: Item) -> Key | None:
     """Returns the key of an item in a table or an index; None if it lacks an attribute of it."""
     if any(name not in item for name, _ in keys):
         return None
-    hash_, *range_ = (_sortable(kind, item[name]) for name, kind in keys)
-    return hash_, range_[0] if range_ else b""
+    hash_, *rest = (_sortable(kind, item[name]) for name, kind in keys)
+    range_ = rest[0] if rest else b""
+    if len(hash_) > _HASH_BYTES or len(range_) > _RANGE_BYTES:
+        raise ValueError(f"too long a key: {len(hash_)} and {len(range_)} bytes")
+    return hash_, range_
 
 
 def _sortable(kind: str, value: Mapping[str, Any]) -> bytes:

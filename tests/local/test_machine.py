@@ -21,7 +21,7 @@ from headrace.tables.items import ConditionFailed, TransactionCancelled, n, s
 from headrace.wal.dynamodb import DynamoWal
 from local.deployment import ScheduleTrigger
 from local.machine import LocalMachine, environment_of
-from local.machine.bell import Bell
+from local.machine.bell import Bell, ring
 from local.machine.changes import Streams, TableCheckpoint, forget_readers, stream_arn
 from local.machine.database import Database, NewerDatabase
 from local.machine.expressions import holds, parse_condition, parse_update, updated
@@ -129,6 +129,53 @@ def test_the_refused_member_of_a_transaction_tells_its_item_and_nothing_is_writt
     assert store.call("GetItem", {"TableName": "t", "Key": {"id": s("b"), "at": n(1)}}) == {}
     with pytest.raises(ValueError, match="about one item"):
         store.call("TransactWriteItems", {"TransactItems": [new, new]})
+
+
+def test_what_dynamodb_would_refuse_is_refused(database: Database) -> None:
+    declare_table(database, "t", Shape(KEYS, {"by": Index((("by", "S"),), keys_only=True)}))
+    store = SqliteStore(database)
+    room = 400 * 1024 - len("ida") - len("at") - 2 - len("v")
+    put(store, "a", 1, v=s("x" * room))
+    for more in (
+        {"v": s("x" * (room + 1))},
+        {"w": {"L": [n(1), {"M": {"a": s("x" * 409_600)}}]}},
+        {"by": s("x" * 2049)},
+    ):
+        with pytest.raises(ValueError, match=r"larger than|too long"):
+            put(store, "a", 2, **more)
+    with pytest.raises(ValueError, match="too long"):
+        put(store, "x" * 2049, 1)
+    members = [{"Delete": {"TableName": "t", "Key": {"id": s("a"), "at": n(at)}}} for at in range(101)]
+    store.call("TransactWriteItems", {"TransactItems": members[:100]})
+    with pytest.raises(ValueError, match="more than 100"):
+        store.call("TransactWriteItems", {"TransactItems": members})
+
+
+def test_an_argument_that_would_be_ignored_is_refused_before_anything_is_written(database: Database) -> None:
+    declare_table(database, "t", Shape(KEYS))
+    store = SqliteStore(database)
+    key = {"TableName": "t", "Key": {"id": s("a"), "at": n(1)}}
+    item = {"TableName": "t", "Item": key["Key"]}
+    query = {"TableName": "t", "KeyConditionExpression": "id = :a", "ExpressionAttributeValues": {":a": s("a")}}
+    for operation, arguments in (
+        ("PutItem", {**item, "ReturnValues": "ALL_OLD"}),
+        ("PutItem", {**item, "Expected": {}}),
+        ("UpdateItem", {**key, "AttributeUpdates": {}}),
+        ("GetItem", {**key, "AttributesToGet": ["id"]}),
+        ("Query", {**query, "FilterExpression": "id = :a"}),
+        ("TransactWriteItems", {"TransactItems": [{"Replace": item}]}),
+    ):
+        with pytest.raises(ValueError, match="not supported"):
+            store.call(operation, arguments)
+    assert store.call("Query", query)["Items"] == []
+
+
+def test_items_get_their_time_from_a_newer_template(database: Database) -> None:
+    declare_table(database, "t", Shape(KEYS))
+    put(SqliteStore(database), "a", 1, gone_at=n(100), later_at=n(200))
+    for name, now_s, removed in (("gone_at", 50, 0), ("later_at", 150, 0), ("", 300, 0), ("gone_at", 150, 1)):
+        declare_table(database, "t", Shape(KEYS, expires=name))
+        assert SqliteStore(database).expire(now_s) == removed, name
 
 
 def test_an_index_that_a_newer_template_has_is_filled(database: Database) -> None:
@@ -297,6 +344,14 @@ def test_a_commit_wakes_who_waits_for_it(folder: Path, bell: Bell, monkeypatch: 
     assert time.monotonic() - began < 10
 
 
+def test_the_rings_of_a_busy_writer_are_few(folder: Path, bell: Bell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_BELL", str(folder / "bell"))
+    for _ in range(50):
+        ring()
+    time.sleep(0.5)
+    assert 1 <= bell.rings <= 5
+
+
 def test_a_secret_is_made_once_and_only_its_owner_reads_it(folder: Path) -> None:
     secrets, name = Secrets(folder), "arn:aws:secretsmanager:us-east-1:123456789012:secret:Key"
     secrets.create("Key")
@@ -356,6 +411,14 @@ def test_a_rule_goes_on_where_it_was_when_the_machine_was_switched_off(database:
     assert TableRuns(database).load("Audit") == start + timedelta(hours=25)
 
 
+def test_a_rule_that_ran_when_the_clock_was_ahead_runs_again(database: Database) -> None:
+    runs, now = TableRuns(database), datetime(2026, 1, 1, tzinfo=UTC)
+    runs.save("Audit", now + timedelta(days=300))
+    rule = ScheduleTrigger("F", "Audit", "rate(1 day)")
+    pump = SchedulePump(rule, None, clock=lambda: now, runs=runs)  # type: ignore[arg-type]  # it is not called
+    assert pump._first() == now + timedelta(days=1)
+
+
 class TestQueues:
     @pytest.fixture
     def queues(self, database: Database, monkeypatch: pytest.MonkeyPatch) -> Queues:
@@ -411,6 +474,32 @@ class TestQueues:
         send("a", "1")
         attributes = queues.get_queue_attributes(QueueUrl=queue_url("f"), AttributeNames=["All"])["Attributes"]
         assert attributes["ApproximateNumberOfMessagesDelayed"] == "1", "the repeat after five minutes is a new one"
+
+    def test_a_long_queue_is_not_searched_for_each_message(self, queues: Queues, database: Database) -> None:
+        for name, family in (("f", "a"), ("q", "")):
+            for start in range(0, 2000, 100):
+                entries = [
+                    {"Id": str(i), "MessageBody": "x", "MessageGroupId": family, "MessageDeduplicationId": str(i)}
+                    for i in range(start, start + 100)
+                ]
+                queues.send_message_batch(QueueUrl=queue_url(name), Entries=entries)
+        self.now_ms += 2_000
+        taken = {name: self.receive(queues, name) for name in ("f", "q")}
+        assert {name: len(found) for name, found in taken.items()} == {"f": 1, "q": 10}
+        steps = 0
+
+        def count() -> int:
+            nonlocal steps
+            steps += 1000
+            return 0
+
+        database._writer.set_progress_handler(count, 1000)
+        assert self.receive(queues, "f") == [], "the first of the group is being worked on"
+        assert steps < 300_000
+        steps = 0
+        self.delete(queues, taken["q"])
+        assert steps < 10_000
+        assert [one["Body"] for one in self.receive(queues)] == ["x"] * 10
 
     def test_a_new_object_is_told_to_the_queue_that_wants_to_know(self, queues: Queues) -> None:
         for key in ("logs/a b.zst", "logs/a.parquet", "jobs/a.zst"):
