@@ -119,7 +119,7 @@ class FileObjects:
                 yield from self._walk(key, prefix, after)
 
     def _opened(self, key: str) -> FileIO:
-        """Opens an object, and syncs its name unless whoever created it has done so."""
+        """Opens an object, and syncs its name unless its writer has done so."""
         path = self.path(key)
         file = FileIO(path)
         if os.fstat(file.fileno()).st_nlink > 1:
