@@ -29,6 +29,11 @@ def folder_of(nodeid: str) -> str:
     return nodeid.removeprefix("tests/").partition("/")[0]
 
 
+def is_last(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """Returns whether a test is the last one of its folder in this process."""
+    return nextitem is None or folder_of(nextitem.nodeid) != folder_of(item.nodeid)
+
+
 def cpu_seconds() -> float:
     """Returns the CPU time that this process and all of its descendants have used, ended ones included."""
     processes = {}
@@ -57,19 +62,25 @@ class Budget:
         self._is_worker = hasattr(config, "workerinput")
         self._spent: Counter[str] = Counter()
         self._read_at = 0.0
+        self._before_teardown = 0.0
 
     def pytest_collection_finish(self) -> None:
         self._read_at = cpu_seconds()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        """Reads what a folder has spent before its browser ends, which does not leave all of its time to a parent."""
+        if is_last(item, nextitem):
+            self._before_teardown = cpu_seconds()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
         result = yield
-        folder = folder_of(item.nodeid)
-        if nextitem is None or folder_of(nextitem.nodeid) != folder:
+        if is_last(item, nextitem):
             now = cpu_seconds()
-            self._spent[folder] += max(0.0, now - self._read_at)
+            self._spent[folder_of(item.nodeid)] += max(0.0, max(now, self._before_teardown) - self._read_at)
             self._read_at = now
         return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser
 
 PICTURE = Path(__file__).parents[2] / "docs" / "dashboard.svg"
@@ -27,6 +28,7 @@ def overlap(one: Box, other: Box) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] + 1 < other[3] - 1 and other[1] + 1 < one[3] - 1
 
 
+@pytest.mark.full  # the picture is drawn by a command, and seldom
 def test_every_panel_has_curves_axes_and_units_and_nothing_overlaps(browser: Browser) -> None:
     page = browser.new_page()
     page.set_content(PICTURE.read_text())

@@ -66,7 +66,7 @@ document.body.append(
 
 const showHelp = () => ask("Keyboard", [
   h("dl", { class: "facts" }, HELP.map(([keys, what]) => h("div", {}, h("dt", {}, h("kbd", {}, keys)), h("dd", {}, what)))),
-], "Close", () => {});
+], "Close");
 
 const decoded = (text) => {
   try {
@@ -91,7 +91,9 @@ const show = async () => {
   try {
     await place.view.show({ place: content, parts, signal, again: show });
   } catch (error) {
-    if (error.name !== "AbortError") content.append(note(error.message, "bad"));
+    if (error.name === "AbortError") return;
+    if (!content.children.length) content.append(h("p", { class: "where" }, link(`#/${name}`, place.title)), h("h1", {}, parts[0] ?? place.title));
+    content.append(note(error.message, "bad"));
   }
 };
 // The focus moves at once: when the view has loaded, something may be typed already.

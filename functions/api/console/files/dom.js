@@ -61,19 +61,20 @@ export const turns = () => {
   };
 };
 
-// A dialog with a form. `submit` gets the controls' values by name; if it throws, the dialog stays and says why.
+// A dialog with a form. `submit` gets the controls' values by name; if it throws, the dialog stays and says why. Without it
+// there is only something to read.
 export const ask = (title, fields, action, submit) => {
   const wrong = h("div");
   const form = h("form", { method: "dialog" },
     h("h2", {}, title), fields, wrong,
     h("div", { class: "row end" },
-      button("Cancel", () => dialog.close()), h("button", { class: "main" }, action)));
+      submit && button("Cancel", () => dialog.close()), h("button", { class: "main" }, action)));
   const dialog = h("dialog", { "aria-label": title, onclose: () => dialog.remove() }, form);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const values = Object.fromEntries(new FormData(form));
     await trying(wrong, async () => {
-      await submit(values);
+      await submit?.(values);
       dialog.close();
     });
   });

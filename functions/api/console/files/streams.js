@@ -55,7 +55,7 @@ const one = async (place, name, tab, signal, again) => {
     h("div", { class: "row" }, h("h1", {}, name), h("span", { class: "grow" }), button("Delete", () => remove(path, name))),
     facts([
       ["type", about.content_type], ["profile", about.profile], ["records", count(about.next_offset)],
-      ["size", bytes(about.total_size_bytes)], ["last append", time(about.last_append_at)],
+      ["size", bytes(about.total_size_bytes)], ["last append", BigInt(about.next_offset) ? time(about.last_append_at) : null],
       about.closed && ["state", "closed"], ["expires", time(about.expires_at)],
     ]),
     tabs(`#/streams/${encodeURIComponent(name)}`, names, tab));
