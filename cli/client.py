@@ -18,6 +18,7 @@ from cli.errors import BadInput, Unreachable, envelope_code, refusal
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 90.0
 """Longer than any server keeps a long-poll open."""
+CONNECT_HINT = "is `headrace dev` running? another server: --url, HEADRACE_URL or --context"
 
 
 RETRYABLE_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -157,7 +158,8 @@ def encode_headers(headers: Mapping[str, str]) -> dict[bytes, bytes]:
     """Encodes header values as UTF-8. Raises `BadInput` for characters that no header can carry."""
     for name, value in headers.items():
         if any(ord(character) < 32 or ord(character) == 127 for character in value):
-            raise BadInput(f"{name} can't hold control characters: {value!r}")
+            shown = "" if name == "authorization" else f": {value!r}"
+            raise BadInput(f"{name} can't hold control characters{shown}")
     return {name.encode(): value.encode() for name, value in headers.items()}
 
 
@@ -166,7 +168,7 @@ def unreachable(error: Exception, url: str, what: str) -> Unreachable:
     if isinstance(error, httpx.ConnectError):
         return Unreachable(
             f"{what}: can't connect to {server}",
-            "is `headrace dev` running? another server: --url, HEADRACE_URL or --context",
+            CONNECT_HINT,
         )
     if isinstance(error, httpx.TimeoutException):
         return Unreachable(f"{what}: {server} did not answer in time", "try again; data sent last may be there")

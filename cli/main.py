@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import click
 
 from cli.contexts import DEFAULT_URL, context_names
-from cli.errors import EXIT_INTERRUPTED, CliError
+from cli.errors import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_USAGE, CliError
 from cli.groups import CommandGroup, Lazy
 from cli.signals import ARGUMENTS
 from cli.terminal import clean, say
@@ -85,6 +86,17 @@ class MainGroup(CommandGroup):
         except click.ClickException as error:  # click prints it
             vars(error)["message"] = clean(error.message)  # final for a type checker
             raise
+        except UnicodeEncodeError as error:
+            if error.reason != "surrogates not allowed":  # which stand for bytes of an argument that are not UTF-8
+                raise
+            say("error: an argument, or a variable HEADRACE_…, is not UTF-8", err=True)
+            ctx.exit(EXIT_USAGE)
+        except OSError as error:  # such as a full disk
+            if error.errno == errno.EPIPE:  # the reader of the output has gone: click ends the command
+                raise
+            where = f": {error.filename}" if error.filename else ""
+            say(f"error: {error.strerror or error}{where}", err=True)
+            ctx.exit(EXIT_REFUSED)
         except KeyboardInterrupt:
             say("interrupted", err=True)
             ctx.exit(EXIT_INTERRUPTED)

@@ -281,7 +281,7 @@ class Rerunner:
     def _changed(self, what: str, how: str) -> CliError:
         return BadInput(
             f"{self.producer.what}: an earlier run appended {what}; {how}, so the input has changed",
-            "--producer-id NAME appends all of it, under a name for this data",
+            "--producer-id NAME appends all of it again, under a name for this data",
         )
 
     def _epoch(self, producer_id: str, sample: bytes) -> int | None:

@@ -40,7 +40,7 @@ class Source:
 
 def literal(text: str) -> Source:
     data = text.encode()
-    return Source("--data", len(data), lambda: iter([data]), f"data:{text}")
+    return Source("--data", len(data), lambda: iter([data] if data else []), f"data:{text}")
 
 
 def from_file(path: Path) -> Source:

@@ -267,13 +267,15 @@ def report(producer: Producer, noun: str, seconds: float, *, closed: bool, as_js
     retries = f", {counted(producer.client.retries, 'retry', 'retries')}" if producer.client.retries else ""
     end = retries + ("; closed" if closed else "")
     already = counted(totals.skipped, noun)
-    if totals.skipped and not totals.requests:
+    if not totals.skipped and not totals.requests:
+        say(f"nothing to append: the input is empty{end}", err=True)
+    elif totals.skipped and not totals.requests:
         say(f"already appended: {already}{end}; to append it again, name it: --producer-id NAME", err=True)
     else:
         rate = f", {totals.records / seconds:,.0f} records/s" if totals.records and seconds else ""
         there = f"; already there: {already}" if totals.skipped else ""
         if totals.duplicates:
-            there += f"; of the requests the server already had {totals.duplicates:,}"
+            there += f"; the server already had {totals.duplicates:,} of the requests"
         say(
             f"appended {amount(totals)} in {counted(totals.requests, 'request')}, {seconds:.1f} s{rate}{there}{end}",
             err=True,

@@ -7,7 +7,7 @@ import time
 import click
 import httpx
 
-from cli.client import Client
+from cli.client import CONNECT_HINT, Client
 from cli.errors import EXIT_REFUSED
 from cli.latencies import percentile, show_ms
 from cli.options import Connection, base_url, connection_options, json_option, print_json
@@ -78,6 +78,8 @@ def command(connection: Connection, count: int, interval_ms: int, timeout_ms: in
         say(f"{counted(count, 'request')}, {answered:,} answered{first}")
         if latencies:
             say(f"then min {least}, median {median}, max {most} ms")
+    if not answered and not as_json:
+        say(f"  hint: {CONNECT_HINT}", err=True)
     if answered < count:
         click.get_current_context().exit(EXIT_REFUSED)
 

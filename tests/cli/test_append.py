@@ -137,3 +137,34 @@ def test_bad_json_says_where(headrace: Shell, stream: Stream, tmp_path: Path) ->
     result = headrace("append", "s", "--file", str(tmp_path / "f"))
     assert result.exit_code == 2 and "record 2" in result.stderr
     assert headrace("append", "s", "--data", "1", "--stream-key", "a\nb").exit_code == 2
+
+
+def test_empty_data_does_not_end_the_input(headrace: Shell, server: FakeServer, tmp_path: Path) -> None:
+    server.streams["b"] = Stream("text/plain")
+    (tmp_path / "f").write_bytes(b"more")
+    headrace("append", "b", "--data", "", "--file", str(tmp_path / "f"))
+    assert server.streams["b"].records == [b"more"]
+
+
+def test_an_empty_input_is_told(headrace: Shell, stream: Stream, tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    empty = headrace("append", "s", "--file", str(tmp_path / "f"))
+    assert (empty.exit_code, empty.stderr) == (0, "nothing to append: the input is empty\n")
+
+
+@pytest.mark.parametrize("args", [("s", "--data", '"\udcff"'), ("\udcff", "--data", "1")])
+def test_text_that_is_not_utf8_is_refused(headrace: Shell, stream: Stream, args: tuple[str, ...]) -> None:
+    refused = headrace("append", *args)
+    assert refused.exit_code == 2 and "is not UTF-8" in refused.stderr
+    assert stream.records == []
+
+
+def test_a_key_is_not_shown_when_it_is_refused(headrace: Shell, stream: Stream) -> None:
+    refused = headrace("append", "s", "--data", "1", "--key", "sec\nret")
+    assert refused.exit_code == 2 and "control characters" in refused.stderr and "sec" not in refused.stderr
+
+
+def test_a_full_disk_is_an_error_without_a_trace(headrace: Shell, stream: Stream) -> None:
+    stream.records.append(b"1")
+    full = headrace("read", "s", "--output", "/dev/full")
+    assert full.exit_code == 1 and full.stderr.endswith("error: No space left on device\n")

@@ -52,6 +52,9 @@ def test_ping_of_a_server_that_does_not_answer_is_exit_code_1(
     some = headrace("ping", "-c", "3")
     assert some.exit_code == 1 and "3 requests, 1 answered" in some.stdout
     assert "no answer: no route" in some.stderr and "status 503" in some.stderr
+    assert "hint" not in some.stderr
+    health += [httpx.ConnectError]
+    assert "hint: is `headrace dev` running?" in headrace("ping", "-c", "1").stderr
     health += [httpx.ReadTimeout]
     none = headrace("ping", "-c", "1", "--json")
     assert (none.exit_code, json.loads(none.stdout)["answered"]) == (1, 0)
