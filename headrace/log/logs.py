@@ -185,12 +185,21 @@ class Log:
         with self.in_time():
             return self._reader.records(which, position, max_records, max_bytes)
 
-    def tagged(self, head: Head, text: str, is_prefix: bool, first: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yields the offset of each record of `[first, end)` whose key is `text` or, with `is_prefix`, begins with it; and
-        the bytes of its data and meta. Leaves out what is below the floor or not before the end that `head` states. The
-        caller sets the deadline.
+    def tagged(
+        self,
+        head: Head,
+        text: str | None,
+        is_prefix: bool,
+        first: int,
+        end: int,
+        among: Sequence[int] | None = None,
+    ) -> Iterator[tuple[int, int]]:
+        """Yields the offset of each record of `[first, end)` whose key is `text` (None: any, or none) or, with `is_prefix`,
+        begins with it; and the bytes of its data and meta. Leaves out what is below the floor or not before the end that
+        `head` states; with `among`, all but these ascending offsets. The caller sets the deadline.
         """
-        return tags.find(self._reader, self._pruner, head, first, end, tags.Tag(text, is_prefix))
+        tag = None if text is None else tags.Tag(text, is_prefix)
+        return tags.find(self._reader, self._pruner, head, first, end, tag, among)
 
     def sizes(self, head: Head, first: int, end: int) -> list[int]:
         """Returns the bytes of data and meta of each record of `[first, end)`, which must exist. Costs a key page for each

@@ -1,4 +1,4 @@
-"""Finds the records with a key, or a beginning of one, and tells the sizes of records, without reading their data.
+"""Finds records by their keys, beginnings of keys, or offsets, and tells their sizes, without reading their data.
 
 Of a segment its key page says everything. Index runs say which segments have no such record, if there are enough
 segments for that to be worth it; a run that can't be read costs time, but never changes an answer.
@@ -6,7 +6,8 @@ segments for that to be worth it; a run that can't be read costs time, but never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.batch import Batch
@@ -33,26 +34,45 @@ class Tag(NamedTuple):
 
 
 def find(
-    reader: Reader, pruner: Pruner, head: Head, first: int, end: int, tag: Tag | None = None
+    reader: Reader,
+    pruner: Pruner,
+    head: Head,
+    first: int,
+    end: int,
+    tag: Tag | None = None,
+    among: Sequence[int] | None = None,
 ) -> Iterator[tuple[int, int]]:
     """Yields the offset of each record of `[first, end)` that meets the condition, and the bytes of its data and meta;
     ascending. Leaves out what is below the floor, or not before the end, that `head` states.
+
+    Args:
+        among: the only offsets to look at, ascending; None for all. One read serves all that are in one segment.
     """
     position, stop = max(first, head.state.floor), min(end, head.state.next_offset)
     ahead = Ahead(position)
-    while position < stop:
+    while (position := _next(among, position, stop)) < stop:
         if tag is not None and tag.text and position >= ahead.end:
             ahead = _ask(reader, pruner, head.log_id, position, stop, tag)
         until = min(stop, ahead.end) if ahead.end > position else stop
         if ahead.offsets is not None and position < ahead.end:
             at = int(ahead.offsets.searchsorted(position))
-            position = int(ahead.offsets[at]) if at < len(ahead.offsets) else until
+            after = int(ahead.offsets[at]) if at < len(ahead.offsets) else until
+            if after > position:
+                position = after
+                continue
+        page = _Facts(reader.columns, head, min(until - position, _ROUND_RECORDS), tag, among)
+        position = page.take_kept(position, until)
         if position < until:
-            page = _Facts(reader.columns, head, tag)
-            position = page.take_kept(position, until)
-            if position < until:
-                position = reader.fill_all(head.log_id, head.config, position, until, None, page)
-            yield from page.found
+            position = reader.fill_all(head.log_id, head.config, position, until, None, page)
+        yield from page.found
+
+
+def _next(among: Sequence[int] | None, position: int, stop: int) -> int:
+    """Returns the first offset to look at from `position` on; `stop` if there is none before it."""
+    if among is None:
+        return position
+    at = bisect_left(among, position)
+    return min(among[at], stop) if at < len(among) else stop
 
 
 def _ask(reader: Reader, pruner: Pruner, log_id: str, position: int, stop: int, tag: Tag) -> Ahead:
@@ -70,12 +90,15 @@ class _Facts(Collector):
     or where it needs no read to go on.
     """
 
-    def __init__(self, columns: ColumnCache, head: Head, tag: Tag | None) -> None:
-        super().__init__(RAW, _ROUND_RECORDS, _ROUND_BYTES)
+    def __init__(
+        self, columns: ColumnCache, head: Head, max_records: int, tag: Tag | None, among: Sequence[int] | None
+    ) -> None:
+        super().__init__(RAW, max_records, _ROUND_BYTES)
         self.found: list[tuple[int, int]] = []
         self._columns = columns
         self._head = head
         self._tag = tag
+        self._among = among
         self._is_full = False
 
     @property
@@ -117,11 +140,12 @@ class _Facts(Collector):
 
     def _add(self, columns: Columns, zero: int, first: int, end: int) -> int:
         """Adds records `[first, end)`, given the offset of the columns' first row. Returns their number."""
-        low, high = first - zero, end - zero
-        if self._tag is None:
-            self.found += enumerate(columns.sizes(low, high), first)
-        else:
-            rows = [row for row in columns.rows(*self._tag) if low <= row < high]
-            sizes = columns.sizes(low, high) if rows else []
-            self.found += [(zero + row, sizes[row - low]) for row in rows]
+        wanted: Sequence[int] = range(first, end)
+        if self._among is not None:
+            wanted = self._among[bisect_left(self._among, first) : bisect_left(self._among, end)]
+        if self._tag is not None and wanted:
+            held = [zero + row for row in columns.rows(*self._tag) if first <= zero + row < end]
+            wanted = held if self._among is None else sorted(set(held).intersection(wanted))
+        sizes = columns.sizes(first - zero, end - zero) if wanted else []
+        self.found += [(offset, sizes[offset - first]) for offset in wanted]
         return end - first

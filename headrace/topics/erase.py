@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
 from headrace.log.requests import Head
@@ -26,16 +26,9 @@ def victims_of(
     """
     if match is None and offsets is None:
         return _prefix(log, head, end)
-    floor = head.state.floor
-    runs = [(floor, end)] if offsets is None else Runs.of_offsets(offsets).within(floor, end)
-    return _in_parts(head, chain.from_iterable(_sized(log, head, match, *run) for run in runs))
-
-
-def _sized(log: Log, head: Head, match: Match | None, first: int, end: int) -> Iterable[tuple[int, int]]:
-    """Returns the offset and the size of each record of `[first, end)` that matches."""
-    if match is None:
-        return enumerate(log.sizes(head, first, end), first)
-    return log.tagged(head, match.text, match.is_prefix, first, end)
+    among = None if offsets is None else sorted(set(offsets))
+    text, is_prefix = match or (None, False)
+    return _in_parts(head, log.tagged(head, text, is_prefix, head.state.floor, end, among))
 
 
 def _in_parts(head: Head, found: Iterator[tuple[int, int]]) -> Iterator[EraseRequest]:

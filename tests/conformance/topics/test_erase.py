@@ -71,6 +71,7 @@ def test_both_conditions_must_hold(tagged: Topic, before: int, match: object, le
         ([1, 2, 3], {"before_seq": 3}, [3, 4, 5]),
         ([1, 2, 3], {"match": "a:1"}, [2, 3, 4, 5]),
         ([0], {}, [1, 2, 3, 4, 5]),
+        ([0, 2, 5], {}, [1, 3, 4]),
         ([2**63 - 1], {}, [1, 2, 3, 4, 5]),
         ([], {}, [1, 2, 3, 4, 5]),
     ],

@@ -29,13 +29,18 @@ def check(topic: Topic, dice: random.Random) -> None:
     reader, count = topic.cold(), len(topic.written)
     head = reader.log.head("p")
     low = dice.randrange(count + 1)
+    among = sorted(dice.sample(range(-1, count + 5), dice.randrange(count)))
     for first, end in ((0, count), (low, dice.randrange(low, count + 1)), (low, count + 7)):
         for text in TEXTS:
             for is_prefix in (False, True):
                 found = list(reader.log.tagged(head, text, is_prefix, first, end))
                 assert found == expected(topic, text, is_prefix, first, end)
+                found = list(reader.log.tagged(head, text, is_prefix, first, end, among))
+                assert found == [one for one in expected(topic, text, is_prefix, first, end) if one[0] in among]
         sizes = [len(one.data) + len(one.meta or b"") for one in topic.written[first:end]]
         assert reader.log.sizes(head, first, end) == sizes
+        found = list(reader.log.tagged(head, None, False, first, end, among))
+        assert found == [(offset, size) for offset, size in enumerate(sizes, first) if offset in among]
 
 
 @pytest.mark.parametrize("indexed", [0, 2, 9])

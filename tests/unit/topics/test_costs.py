@@ -163,3 +163,15 @@ def test_a_refusal_looks_once_and_writes_nothing(aws: Deployment) -> None:
     with aws.calls.during() as made, pytest.raises(TopicFull):
         write(topics, "full", b"1")
     assert dict(made) == {"GetItem": 1, "Query": 1}
+
+
+@pytest.mark.parametrize("match", [None, Match("t")], ids=["any", "tagged"])
+def test_a_delete_of_scattered_seqs_reads_them_together(aws: Deployment, match: Match | None) -> None:
+    name = f"scattered-{match is None}"
+    topics = warm(aws, name)
+    for _ in range(30):
+        write(topics, name, b"1", b"2", tag="t")
+    with aws.calls.during() as made:
+        assert Topics(aws.stores).erase(name, None, match, range(2, 62, 2)).deleted == 30
+    assert made["PutItem"] == 1
+    assert made["Query"] + made["GetItem"] + made["GetObject"] <= 10, dict(made)
