@@ -98,6 +98,7 @@ const show = async () => {
 };
 // The focus moves at once: when the view has loaded, something may be typed already.
 window.addEventListener("hashchange", () => {
+  for (const dialog of document.querySelectorAll("dialog[open]")) if (dialog !== asking) dialog.close(); // of another place
   show();
   if (!document.querySelector("dialog[open]")) main.focus({ preventScroll: true });
 });
