@@ -268,9 +268,10 @@ def report(producer: Producer, noun: str, seconds: float, *, closed: bool, as_js
     end = retries + ("; closed" if closed else "")
     already = counted(totals.skipped, noun)
     if not totals.skipped and not totals.requests:
-        say(f"nothing to append: the input is empty{end}", err=True)
+        say(f"appended nothing{end}" if closed else "nothing to append: the input is empty", err=True)
     elif totals.skipped and not totals.requests:
-        say(f"already appended: {already}{end}; to append it again, name it: --producer-id NAME", err=True)
+        again = "" if closed else "; to append it again, name it: --producer-id NAME"
+        say(f"already appended: {already}{end}{again}", err=True)
     else:
         rate = f", {totals.records / seconds:,.0f} records/s" if totals.records and seconds else ""
         there = f"; already there: {already}" if totals.skipped else ""

@@ -101,8 +101,8 @@ def set_(
 ) -> None:
     """Give the stream NAME a schema, a lens, a routing key or a search configuration.
 
-    The first schema needs a stream without records; each later one needs a lens from the version before. A search
-    configuration or a routing key may be changed alone.
+    The first schema needs a stream without records; each later one needs a lens from the version before. A stream
+    that has a schema may change its search configuration or routing key alone.
     """
     if (search and no_search) or (routing_key is not None and no_routing_key):
         raise BadInput("an option and its --no- form exclude each other")

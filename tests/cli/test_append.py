@@ -150,6 +150,7 @@ def test_an_empty_input_is_told(headrace: Shell, stream: Stream, tmp_path: Path)
     (tmp_path / "f").touch()
     empty = headrace("append", "s", "--file", str(tmp_path / "f"))
     assert (empty.exit_code, empty.stderr) == (0, "nothing to append: the input is empty\n")
+    assert headrace("append", "s", "--file", str(tmp_path / "f"), "--close").stderr == "appended nothing; closed\n"
 
 
 @pytest.mark.parametrize("args", [("s", "--data", '"\udcff"'), ("\udcff", "--data", "1")])
