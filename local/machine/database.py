@@ -28,6 +28,7 @@ log = logging.getLogger("headrace.machine")
 FORMAT = 2
 _PAGE_BYTES = 8192
 _CHECKPOINT_PAGES = 2000
+_TURN_SECONDS = 2.0  # for the turn to write, as for a call of DynamoDB
 _PAUSE_SECONDS = 1.0  # before a patient repeat
 _BUSY_SECONDS = 30.0  # for what is not behind the lock of the file: recovery after a crash, when a process opens it
 _SCHEMA = """
@@ -64,14 +65,19 @@ class NewerDatabase(Exception):
     """A newer release wrote the folder."""
 
 
+class _NoTurn(Exception):
+    """Another process does not end its write."""
+
+
 class _Job:
     """A write that waits for its transaction, and what became of it. It has failed until its transaction is committed."""
 
-    __slots__ = ("error", "is_done", "refused", "result", "waits", "work")
+    __slots__ = ("error", "is_abandoned", "is_done", "refused", "result", "waits", "work")
 
     def __init__(self, work: Callable[[Cursor], Any], *, waits: bool) -> None:
         self.work = work
         self.waits = waits
+        self.is_abandoned = False
         self.is_done = False
         self.result: Any = None
         self.refused: Refused | None = None
@@ -83,6 +89,48 @@ class _Job:
             self.result = self.work(connection)
         except Refused as exc:
             self.refused = exc
+
+
+class _Turns:
+    """The turns of processes to write: a lock on a file. Nobody can wait for one with a timeout, so where a caller would
+    have to wait, a thread does. One thread at a time may call it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._changed = threading.Condition()
+        self._is_waiting = False
+        self._is_wanted = False
+
+    def take(self, seconds: float | None) -> bool:
+        """Waits for a turn, at most some seconds, and returns whether it came; then `end` it."""
+        with self._changed:
+            if not self._is_waiting:
+                try:
+                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    self._is_waiting = True
+                    threading.Thread(target=self._wait, name="turn", daemon=True).start()
+                else:
+                    return True
+            self._is_wanted = True
+            try:
+                return self._changed.wait_for(lambda: not self._is_waiting, seconds)
+            finally:
+                self._is_wanted = False
+
+    def end(self) -> None:
+        """Lets the next process write."""
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def _wait(self) -> None:
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        with self._changed:
+            self._is_waiting = False
+            if self._is_wanted:
+                self._changed.notify()
+            else:
+                self.end()
 
 
 class Refused(Exception):
@@ -101,13 +149,13 @@ class Database:
     def __init__(self, folder: Path) -> None:
         """Opens the database of a folder, and creates it first if need be. Raises NewerDatabase."""
         self._path = folder / "tables.db"
-        self._lock = os.open(folder / "tables.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._turns = _Turns(folder / "tables.lock")
         self._turn = threading.Lock()
         self._waiting: deque[_Job] = deque()
         self._own = threading.local()
         self._bell_is_due = False
         self._is_failing = False
-        with self._alone():
+        with self._alone(None):
             self._writer = self._connection()
             (version,) = self._writer.execute("PRAGMA user_version").fetchone()
             if version > FORMAT:
@@ -156,8 +204,8 @@ class Database:
 
         Raises:
             Refused: `work` raised it; it must not have changed anything before.
-            StoreThrottled: the disk is full; nothing was written.
-            StoreTimeout: the disk fails; the transaction may have been committed.
+            StoreThrottled: the disk is full, or another process does not end its write; nothing was written.
+            StoreTimeout: the disk fails or hangs; the transaction may have been committed.
         """
         return self._repeated(lambda: self._write(work, waits=waits))
 
@@ -172,10 +220,17 @@ class Database:
 
     def _write(self, work: Callable[[Cursor], T], *, waits: bool) -> T:
         job = _Job(work, waits=waits)
+        until = time.monotonic() + _TURN_SECONDS
         self._waiting.append(job)
-        with self._turn:
+        if not self._turn.acquire(timeout=_TURN_SECONDS):
+            job.is_abandoned = True
+            raise StoreTimeout(f"another write is under way for {_TURN_SECONDS} s")
+        try:
             if not job.is_done:
-                self._commit([self._waiting.popleft() for _ in range(len(self._waiting))])
+                waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+                self._commit([one for one in waiting if not one.is_abandoned], until)
+        finally:
+            self._turn.release()
         if job.error is not None:
             raise job.error
         result: T = job.result
@@ -187,12 +242,20 @@ class Database:
         """
         self._bell_is_due = True
 
-    def _commit(self, jobs: list[_Job]) -> None:
-        """Runs the jobs in one transaction; if one of them fails, each in its own."""
+    def _commit(self, jobs: list[_Job], until: float) -> None:
+        """Runs the jobs in one transaction, whose turn must come before `until` (monotonic); if one of them fails, each in
+        its own.
+        """
         try:
-            with self._alone(), self._transaction(waits=any(job.waits for job in jobs)):
+            with (
+                self._alone(max(0.0, until - time.monotonic())),
+                self._transaction(waits=any(job.waits for job in jobs)),
+            ):
                 for job in jobs:
                     job.run(self._writer)
+        except _NoTurn:
+            for job in jobs:
+                job.error = StoreThrottled("another process does not end its write")
         except sqlite3.OperationalError as exc:
             for job in jobs:
                 job.error = _translate(exc)
@@ -202,7 +265,7 @@ class Database:
         except Exception as exc:  # noqa: BLE001 - it is raised to the caller of its job
             if len(jobs) > 1:
                 for job in jobs:
-                    self._commit([job])
+                    self._commit([job], time.monotonic() + _TURN_SECONDS)
             else:
                 jobs[0].error = exc
         else:
@@ -228,13 +291,14 @@ class Database:
             raise
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keeps other processes from writing."""
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+    def _alone(self, seconds: float | None) -> Iterator[None]:
+        """Keeps other processes from writing. Raises _NoTurn if some seconds do not suffice."""
+        if not self._turns.take(seconds):
+            raise _NoTurn
         try:
             yield
         finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            self._turns.end()
 
     def _connection(self) -> sqlite3.Connection:
         connection = sqlite3.connect(

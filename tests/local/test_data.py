@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +87,21 @@ def test_a_doctor_finds_nothing_wrong_with_the_data(server: DevServer) -> None:
     checks = {check["name"]: check["level"] for check in json.loads(done.stdout)["checks"]}
     assert done.returncode == 0, done.stdout
     assert {name: level for name, level in checks.items() if level in ("warn", "fail")} == {}
+
+
+def test_a_write_of_a_stopped_process_keeps_others_no_longer_than_their_budget(server: DevServer) -> None:
+    folder = server.state["environment"]["HEADRACE_DATA"]
+    with httpx.Client(base_url=server.url, timeout=30) as http, Path(folder, "tables.lock").open("r+") as lock:
+        assert http.put("/v1/stream/stalled", headers={"content-type": "application/json"}).status_code == 201
+        post(http, "/v1/stream/stalled", [1])
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        began = time.monotonic()
+        assert http.post("/v1/stream/stalled", json=[2]).status_code in (408, 429)
+        assert time.monotonic() - began < 6
+        assert http.get("/v1/stream/stalled").json() == [1]
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        post(http, "/v1/stream/stalled", [3])
+        assert http.get("/v1/stream/stalled").json() in ([1, 3], [1, 2, 3])
 
 
 def test_a_folder_has_one_server(server: DevServer) -> None:

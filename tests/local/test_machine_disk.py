@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import threading
 import time
@@ -238,6 +239,61 @@ def test_a_dispatcher_waits_until_there_is_room(
     threading.Timer(0.1, lambda: limit_pages(database, 1000)).start()
     put(store, 1, 100_000)
     assert slots(store) == [1]
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Holds the turn to write, as a process does that was stopped in the moment of a write."""
+    with (folder / "tables.lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def test_a_write_waits_for_a_stopped_process_no_longer_than_for_dynamodb(
+    store: SqliteStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("local.machine.database._TURN_SECONDS", 0.2)
+    outcomes = list[str]()
+
+    def write(at: int) -> None:
+        try:
+            put(store, at)
+        except (StoreThrottled, StoreTimeout) as exc:
+            outcomes.append(type(exc).__name__)
+
+    put(store, 0)
+    with held(folder):
+        for _ in range(2):  # of which the second finds a thread that waits already
+            threads = [threading.Thread(target=write, args=(at,)) for at in range(1, 5)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(10)
+                assert not thread.is_alive()
+        assert len(outcomes) == 8
+        assert "StoreThrottled" in outcomes
+        assert slots(store) == [0], "readers wait for nobody"
+    put(store, 9)
+    assert slots(store) == [0, 9], "what was given up is not written later"
+    with Path(folder / "tables.lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no thread has kept it
+
+
+def test_a_turn_comes_as_soon_as_another_process_ends_its_write(store: SqliteStore, folder: Path) -> None:
+    holds, may_end = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with held(folder):
+            holds.set()
+            may_end.wait(10)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    holds.wait(10)
+    threading.Timer(0.1, may_end.set).start()
+    put(store, 1)
+    assert slots(store) == [1]
+    other.join()
 
 
 def test_a_write_whose_committing_thread_is_interrupted_is_not_acknowledged(database: Database) -> None:
