@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,20 +70,28 @@ def markdown(rows: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS) -
     return "\n".join(lines)
 
 
+def file_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options with the files that `publish` writes."""
+    a_file = click.Path(dir_okay=False, path_type=Path)
+    command = click.option("--json", "json_file", type=a_file, help="Write the figures.")(command)
+    return click.option("--markdown", "markdown_file", type=a_file, help="Write the table.")(command)
+
+
 def publish(
     rows: Sequence[dict[str, Any]],
     columns: Sequence[str],
     before: dict[str, Any],
     markdown_file: Path | None,
     json_file: Path | None,
+    **more: Any,
 ) -> None:
     """Prints the rows as a Markdown table, and writes the files that were asked for. `before` describes the machine before
-    the loads.
+    the loads; `more` is for the file of figures, whose `results` are the rows unless it has others.
     """
     table = markdown(rows, columns)
     click.echo(table)
     if json_file:
-        document = {"machine_before": before, "machine_after": machine(), "results": rows}
+        document = {"machine_before": before, "machine_after": machine(), "results": rows, **more}
         json_file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
     if markdown_file:
         markdown_file.write_text(table + "\n")

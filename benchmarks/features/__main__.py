@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from benchmarks.features import backfill, cpu, embed, loads
-from benchmarks.result import Result, machine, publish
+from benchmarks.result import Result, file_options, machine, publish
 from benchmarks.wire import LoadFailed, Server
 from tests.support.emulated_cloud import dev_server
 
@@ -79,8 +79,7 @@ def tell(what: str) -> None:
     type=click.IntRange(min=10),
     help="Measure the back-fill of this many events, compare all rows with those of live folds, and nothing else.",
 )
-@click.option("--markdown", "markdown_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the table.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures.")
+@file_options
 def main(
     peer: str | None,
     peer_tcp: str,

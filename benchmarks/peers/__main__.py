@@ -19,11 +19,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
-import orjson
 
 from benchmarks.http import LOADS, Plan, measure, plan_options
 from benchmarks.peers.servers import PEERS, PeerFailed, running
-from benchmarks.result import machine, markdown
+from benchmarks.result import file_options, machine, publish
 from benchmarks.wire import LoadFailed, Server
 
 HEADRACE = "headrace dev"
@@ -70,8 +69,7 @@ def _medians(turns: list[dict[str, Any]]) -> dict[str, Any]:
 @click.argument("loads", nargs=-1, type=click.Choice(LOADS))
 @click.option("--server", "servers", multiple=True, type=click.Choice(SERVERS), help="Only these. [default: all]")
 @click.option("--rounds", default=3, type=click.IntRange(min=1), show_default=True, help="Turns of each server.")
-@click.option("--markdown", "markdown_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the table.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures.")
+@file_options
 @plan_options
 def main(
     loads: tuple[str, ...],
@@ -93,13 +91,7 @@ def main(
         except (PeerFailed, LoadFailed, OSError, AssertionError) as error:
             failed = True
             click.echo(f"error: {name}: {error}", err=True)
-    if json_file:
-        document = {"machine_before": before, "plan": plan, "results": rows}
-        json_file.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-    table = markdown(medians(rows), COLUMNS)
-    click.echo(table)
-    if markdown_file:
-        markdown_file.write_text(table + "\n")
+    publish(medians(rows), COLUMNS, before, markdown_file, json_file, plan=plan, results=rows)
     sys.exit(1 if failed else 0)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from benchmarks.result import Result, machine, publish
+from benchmarks.result import Result, file_options, machine, publish
 from benchmarks.topics import loads, push
 from benchmarks.wire import LoadFailed, Server
 from tests.support.emulated_cloud import DevServer, dev_server
@@ -97,8 +97,7 @@ def _server(server: DevServer) -> Server:
 @click.option(
     "--records", default=1_000_000, show_default=True, help="With --growth: the records of the largest topic."
 )
-@click.option("--markdown", "markdown_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the table.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures.")
+@file_options
 def main(
     peer: str | None, growth: bool, is_push: bool, records: int, markdown_file: Path | None, json_file: Path | None
 ) -> None:
