@@ -129,8 +129,8 @@ class Deployment(msgspec.Struct, frozen=True):
         return {**settings, **self.resource_names()}
 
     def keys_secret(self) -> dict[str, str]:
-        """Returns the setting that names the secret of API keys."""
-        return {name: value for name, value in self._settings().items() if name == KEYS_SECRET}
+        """Returns the setting that names the secret of API keys. Raises KeyError if the template has none."""
+        return {KEYS_SECRET: self._settings()[KEYS_SECRET]}
 
     def _settings(self) -> dict[str, str]:
         settings: dict[str, str] = {}

@@ -26,7 +26,10 @@ REQUEST_ID_ATTRIBUTES = (
 STATEMENTS = ("db.statement", "db.query.text")
 # maximum depth of an attribute's value: those of events are four levels deep, and stored records must be readable again
 MAX_DEPTH = jsontext.MAX_DEPTH - 5
+# Of the paths that a record says were redacted: without a limit, a long key above many secrets is repeated for each.
+MAX_PATHS, MAX_PATH_CHARS = 1000, 1024
 
+_REMEMBERED_CHARS = 256  # of keys
 _SEPARATORS = re.compile(r"[._-]+")
 _URLS = ("url.full", "http.url", "http.target")
 _QUERIES = ("url.query",)
@@ -74,11 +77,15 @@ def secrets(*names: str) -> frozenset[str]:
     return frozenset(_SEPARATORS.sub("", name.lower()) for name in (*REDACT_KEYS, *names))
 
 
-@lru_cache(8192)
 def is_secret(key: str, keys: frozenset[str]) -> bool:
     """Returns whether an attribute is redacted: its key, or the end of it from a separator on, is one of `keys`. So
     `authorization` redacts `http.request.header.authorization`, and `x-api-key` redacts `rpc.metadata.x_api_key`.
     """
+    return (_is_secret if len(key) <= _REMEMBERED_CHARS else _is_secret.__wrapped__)(key, keys)
+
+
+@lru_cache(8192)
+def _is_secret(key: str, keys: frozenset[str]) -> bool:
     end, longest = "", max(map(len, keys))
     for part in reversed(_SEPARATORS.split(key.lower())):
         end = part + end
@@ -89,8 +96,19 @@ def is_secret(key: str, keys: frozenset[str]) -> bool:
     return False
 
 
+def path_of(place: str, key: str | int) -> str:
+    """Returns the path of what is under a key, or at an index, of the value at `place`; of a long one its beginning."""
+    return (f"{place}.{key}" if place else f"{key}")[:MAX_PATH_CHARS]
+
+
+def note_path(paths: list[str], path: str) -> None:
+    """Adds the path of what was redacted, unless there are `MAX_PATHS` already."""
+    if len(paths) < MAX_PATHS:
+        paths.append(path)
+
+
 class Cleaner:
-    """The removal of what must not be stored from attributes, with the paths of what it redacted."""
+    """The removal of what must not be stored from attributes, with the paths of what it redacted first."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -107,9 +125,9 @@ class Cleaner:
     def _clean(self, given: dict[str, Any], place: str, depth: int) -> dict[str, Any]:
         clean: dict[str, Any] = {}
         for key, value in given.items():
-            path = f"{place}.{key}"
+            path = path_of(place, key)
             if value is not None and self._is_hidden(key):
-                self.redacted.append(path)
+                note_path(self.redacted, path)
                 clean[key] = REDACTED
             else:
                 clean[key] = self._value(key, value, path, depth + 1)
@@ -129,7 +147,7 @@ class Cleaner:
                 value = without_query(value)
             return cut(value, self.policy.limits.max_attribute_value_bytes)
         if isinstance(value, list):
-            return [self._value(key, item, f"{path}.{index}", depth + 1) for index, item in enumerate(value)]
+            return [self._value(key, item, path_of(path, index), depth + 1) for index, item in enumerate(value)]
         return self._clean(value, path, depth) if isinstance(value, dict) else value
 
 

@@ -20,7 +20,7 @@ from headrace.errors import InvalidRequest
 from headrace.instants import render
 from headrace.json import jsontext
 from headrace.streams.profiles import strict
-from headrace.streams.profiles.cleaning import REDACTED
+from headrace.streams.profiles.cleaning import REDACTED, note_path, path_of
 from headrace.streams.profiles.numbers import integer_or_none, number_or_none
 from headrace.streams.profiles.profile import Profile, keyword, text, typed
 
@@ -314,24 +314,20 @@ def _context(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _redact(value: Any, keys: frozenset[str], path: str, redacted: list[str], depth: int) -> Any:
-    """Returns a copy of `value` with `[REDACTED]` in place of the values under `keys`; adds their paths, such as
-    `nested.0.token`, to `redacted`. Raises InvalidRequest if it is nested deeper than `MAX_DEPTH`.
+    """Returns a copy of `value` with `[REDACTED]` in place of the values under `keys`; adds the first paths of those, such
+    as `nested.0.token`, to `redacted`. Raises InvalidRequest if it is nested deeper than `MAX_DEPTH`.
     """
     if not isinstance(value, (dict, list)):
         return value
     if depth > MAX_DEPTH:
         raise InvalidRequest(f"evlog record is nested too deeply: limit={MAX_DEPTH}")
-    prefix = f"{path}." if path else ""
     if isinstance(value, list):
-        items = []
-        for index, item in enumerate(value):
-            items.append(_redact(item, keys, f"{prefix}{index}", redacted, depth + 1))
-        return items
+        return [_redact(item, keys, path_of(path, index), redacted, depth + 1) for index, item in enumerate(value)]
     clean: dict[str, Any] = {}
     for key, item in value.items():
         if key.lower() in keys:
             clean[key] = REDACTED
-            redacted.append(prefix + key)
+            note_path(redacted, path_of(path, key))
         else:
-            clean[key] = _redact(item, keys, prefix + key, redacted, depth + 1)
+            clean[key] = _redact(item, keys, path_of(path, key), redacted, depth + 1)
     return clean

@@ -12,7 +12,7 @@ from hypothesis import given
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext
 from headrace.streams.profiles import evlog as envelope
-from headrace.streams.profiles.cleaning import REDACTED
+from headrace.streams.profiles.cleaning import MAX_PATH_CHARS, MAX_PATHS, REDACTED
 from headrace.streams.profiles.evlog import FIELDS, MAX_DEPTH, Evlog, registry
 from tests.unit.profiles.json_values import VALUES, objects
 
@@ -169,6 +169,13 @@ def test_configured_keys_are_redacted_at_any_depth_and_in_any_case() -> None:
     normal = profile.normalize(document, NOW)[0]
     assert normal["context"] == {"password": REDACTED, "deep": [[{"SESSIONTOKEN": REDACTED}]], "apiKey": REDACTED}
     assert normal["redaction"]["keys"] == ["password", "deep.0.0.SESSIONTOKEN", "apiKey"]
+
+
+def test_a_long_key_above_many_secrets_is_not_repeated_for_each() -> None:
+    normal = event(context={"k" * 10_000: [{"token": 1}] * (MAX_PATHS + 5)})
+    assert normal["context"] == {"k" * 10_000: [{"token": REDACTED}] * (MAX_PATHS + 5)}
+    assert [len(path) for path in normal["redaction"]["keys"]] == [MAX_PATH_CHARS] * MAX_PATHS
+    assert PLAIN.normalize(normal, NOW)[0] == normal
 
 
 def test_an_event_is_an_object_and_not_too_deep() -> None:

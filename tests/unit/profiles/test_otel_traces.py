@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from headrace.errors import InvalidRequest
 from headrace.json import jsontext
-from headrace.streams.profiles.cleaning import MAX_DEPTH, REDACTED, is_secret, secrets
+from headrace.streams.profiles.cleaning import (
+    MAX_DEPTH,
+    MAX_PATH_CHARS,
+    MAX_PATHS,
+    REDACTED,
+    is_secret,
+    secrets,
+)
 from headrace.streams.profiles.otel_traces import OtelTraces
 from tests.unit.profiles.json_values import VALUES, objects
 
@@ -139,6 +146,16 @@ def test_keys_that_end_like_a_secret_are_redacted(key: str) -> None:
     assert found["redaction"]["keys"] == sorted(
         [f"attributes.{key}", f"attributes.deep.a.0.{key}", f"resource.attributes.{key}"]
     )
+
+
+def test_a_long_key_above_many_secrets_is_not_repeated_for_each() -> None:
+    many = {"k" * 10_000: [{"token": 1}] * (MAX_PATHS + 5)}
+    found = normal(attributes=many)
+    assert found["attributes"] == {"k" * 10_000: [{"token": REDACTED}] * (MAX_PATHS + 5)}
+    assert sum(map(len, found["redaction"]["keys"])) <= MAX_PATHS * MAX_PATH_CHARS
+    assert normal(**{key: found[key] for key in ("attributes", "redaction")})["redaction"] == found["redaction"]
+    short = normal(attributes={"k": [{"token": 1}] * (MAX_PATHS + 5)})
+    assert len(short["redaction"]["keys"]) == MAX_PATHS
 
 
 @pytest.mark.parametrize(
