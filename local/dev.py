@@ -179,9 +179,10 @@ In a browser: {url}/ (console), {url}/docs (reference of the API). Ctrl-C stops 
 def command(**options: Any) -> None:
     """Runs the emulator until Ctrl-C, SIGTERM, or the end of a child."""
     # Not needed for `--help`.
+    from headrace.errors import StoreError
     from local.emulator import Emulator
     from local.machine.database import NewerDatabase
-    from local.machine.stack import FolderInUse, MachineDeployment
+    from local.machine.stack import FolderUnusable, MachineDeployment
 
     state_file: Path | None = options["state_file"]
     try:
@@ -208,7 +209,7 @@ def command(**options: Any) -> None:
             emulator.watch(stop, note_state)
     except InvalidSettings as exc:
         raise click.UsageError(str(exc)) from exc
-    except (FolderInUse, NewerDatabase) as exc:
+    except (FolderUnusable, NewerDatabase, StoreError) as exc:
         raise click.ClickException(str(exc)) from exc
     except (ChildFailed, UnusableTemplate) as exc:
         raise click.ClickException(f"{exc}; everything else was stopped") from exc

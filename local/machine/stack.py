@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import sqlite3
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
@@ -139,7 +141,11 @@ def _attribute(name: str, kind: str, attribute: str) -> str:
     raise UnusableTemplate(f"not supported on a single machine: {attribute} of {name}")
 
 
-class FolderInUse(Exception):
+class FolderUnusable(Exception):
+    """The folder can't be created, written or understood."""
+
+
+class FolderInUse(FolderUnusable):
     """Another server runs on the folder."""
 
 
@@ -152,26 +158,32 @@ class MachineDeployment:
 
     Raises:
         FolderInUse: another server runs on it.
+        FolderUnusable: it can't be created or written, or is damaged.
+        NewerDatabase: a newer release wrote it.
     """
 
     def __init__(self, folder: Path) -> None:
-        make_folder(folder, 0o700)
         self._folder = folder
-        self._lock = os.open(folder / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise FolderInUse(f"another server runs on {folder}") from None
-        self._machine = LocalMachine(folder)
-        forget_unnamed(folder)
+        with ExitStack() as exits:
+            try:
+                make_folder(folder, 0o700)
+                lock = os.open(folder / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                exits.callback(os.close, lock)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._machine = LocalMachine(folder)
+                forget_unnamed(folder)
+            except BlockingIOError:
+                raise FolderInUse(f"another server runs on {folder}") from None
+            except (OSError, sqlite3.Error) as exc:
+                raise FolderUnusable(f"{folder} can't be used: {exc}") from exc
+            self._exits = exits.pop_all()
         self.cloud = MachineCloud(self._machine)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._lock)
+        self._exits.close()
 
     @property
     def defaults(self) -> dict[str, str]:

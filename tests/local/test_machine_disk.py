@@ -20,7 +20,7 @@ from local.machine import files
 from local.machine.database import Database
 from local.machine.objects import FileObjects
 from local.machine.services import Secrets
-from local.machine.stack import MachineDeployment
+from local.machine.stack import FolderInUse, FolderUnusable, MachineDeployment
 from local.machine.tables import Shape, SqliteStore, declare_table
 from tests.support.machine import machine_folder
 
@@ -89,6 +89,20 @@ def test_every_name_is_on_the_disk_when_a_call_returns(folder: Path, names: Name
     )
     assert names.unsynced == set()
     assert secrets.get_secret_value(SecretId="Key")["SecretString"] == "new"
+
+
+def test_a_folder_that_is_of_no_use_says_why(folder: Path) -> None:
+    (folder / "file").touch()
+    with pytest.raises(FolderUnusable, match="file/data can't be used"):
+        MachineDeployment(folder / "file" / "data")
+    (folder / "tables.db").write_bytes(b"no database" * 1000)
+    for _ in range(2):  # the first one has let its lock go
+        with pytest.raises(FolderUnusable, match="file is not a database"):
+            MachineDeployment(folder)
+    (folder / "tables.db").unlink()
+    with MachineDeployment(folder), pytest.raises(FolderInUse):
+        MachineDeployment(folder)
+    MachineDeployment(folder).__exit__()
 
 
 def test_a_folder_that_another_process_has_just_created_is_synced_too(objects: FileObjects, names: Names) -> None:
