@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -119,8 +120,7 @@ class Cleaner:
         if not isinstance(given, dict):
             return {}, 0
         most = self.policy.limits.max_attributes_per_span
-        kept = list(given.items())[:most]
-        return self._clean(dict(kept), place, 0), max(0, len(given) - most)
+        return self._clean(dict(islice(given.items(), most)), place, 0), max(0, len(given) - most)
 
     def _clean(self, given: dict[str, Any], place: str, depth: int) -> dict[str, Any]:
         clean: dict[str, Any] = {}

@@ -17,6 +17,9 @@ from headrace.streams.profiles.cleaning import (
     MAX_PATH_CHARS,
     MAX_PATHS,
     REDACTED,
+    Cleaner,
+    Limits,
+    Policy,
     is_secret,
     secrets,
 )
@@ -156,6 +159,20 @@ def test_a_long_key_above_many_secrets_is_not_repeated_for_each() -> None:
     assert normal(**{key: found[key] for key in ("attributes", "redaction")})["redaction"] == found["redaction"]
     short = normal(attributes={"k": [{"token": 1}] * (MAX_PATHS + 5)})
     assert len(short["redaction"]["keys"]) == MAX_PATHS
+
+
+def test_attributes_above_the_limit_cost_nothing() -> None:
+    seen: list[str] = []
+
+    class Attributes(dict[str, Any]):
+        def items(self) -> Any:
+            for key, value in super().items():
+                seen.append(key)
+                yield key, value
+
+    cleaner = Cleaner(Policy(secrets(), limits=Limits(max_attributes_per_span=3)))
+    kept, left_out = cleaner.attributes(Attributes(zip(map(str, range(100)), range(100), strict=True)), "attributes")
+    assert (kept, left_out, len(seen)) == ({"0": 0, "1": 1, "2": 2}, 97, 3)
 
 
 @pytest.mark.parametrize(

@@ -80,10 +80,12 @@ def events_of(request: Document) -> Iterator[dict[str, Any]]:
     Raises:
         InvalidRequest: the request is malformed.
     """
+    last, of_resource = None, dict[str, Any]()
     for resource, scope, log in _items(request, "resourceLogs", "scopeLogs", "logRecords"):
         cleaner = Cleaner(_POLICY)
         attributes, _ = cleaner.attributes(_attributes(log), "attributes")
-        of_resource, _ = cleaner.attributes(resource["attributes"], "resource")
+        if resource is not last:
+            last, (of_resource, _) = resource, cleaner.attributes(resource["attributes"], "resource")
         body = _any_value(log.get("body"))
         if isinstance(body, (dict, list)):
             body = cleaner.attributes({"body": body}, "")[0]["body"]
