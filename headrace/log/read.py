@@ -384,7 +384,7 @@ class Reader:
         """Adds the records of a segment that have this routing key, from `position` up to, but not including, `through`.
         Returns the position after the last record looked at.
         """
-        rows = reader.rows_of_key(self._stores.objects, segment, key)
+        rows = page.rows_of_key(self._stores.objects, segment, key)
         wanted = [offset for offset in rows if position <= offset < through]
         start = position
         try:

@@ -234,6 +234,10 @@ class Collector:
             self.size += len(shown)
         return True
 
+    def rows_of_key(self, objects: Objects, segment: Segment, key: str) -> list[int]:
+        """Returns the offsets of a segment's records with a key. Costs one GET. Raises as `segment.reader.rows_of_key`."""
+        return reader.rows_of_key(objects, segment, key)
+
     def look_sealed(self, objects: Objects, segment: Segment, offset: int, data: bytes) -> bool:  # noqa: ARG002
         """Adds one record of a segment as `look` does.
 
@@ -279,6 +283,10 @@ class DescribingCollector(Collector):
     def take_sealed(self, objects: Objects, segment: Segment, offset: int, max_records: int, max_bytes: int) -> int:
         """Adds descriptions of the selected ones of consecutive records of a segment, as in `Collector`."""
         return self.take(offset, self._columns.read(objects, segment, offset, max_records, max_bytes))
+
+    def rows_of_key(self, objects: Objects, segment: Segment, key: str) -> list[int]:
+        """Returns the offsets of a segment's records with a key, from the key page that `look_sealed` needs, too."""
+        return [segment.first_offset + row for row in self._columns.columns(objects, segment).page.rows(key)]
 
     def look_sealed(self, objects: Objects, segment: Segment, offset: int, data: bytes) -> bool:
         """Adds the description of one record of a segment, as in `Collector`."""

@@ -12,8 +12,10 @@ import pytest
 
 from headrace.batch import Batch, Record
 from headrace.errors import Damaged, NotFound, SegmentMissing
+from headrace.log.requests import At, Selection
 from headrace.objects import keys
 from headrace.settings import Settings
+from headrace.wal.state import BEGINNING
 from tests.support.builders import batch_of
 from tests.support.faults import Faulty
 from tests.support.pairs import NOTES, Pairs
@@ -166,3 +168,12 @@ def test_a_segment_without_its_key_page_is_no_answer() -> None:
     topic.world.objects.delete(names)
     with pytest.raises(SegmentMissing):
         topic.reader.log.records("p", 0)
+
+
+def test_descriptions_of_a_key_read_each_key_page_once() -> None:
+    topic = Topic((9, 9))
+    seen, log = len(topic.objects.seen), topic.cold().log
+    page = log.read("p", At(BEGINNING), Selection("a"), describe=lambda _, record: b"%d" % record.offset)
+    assert page.data == [b"%d" % one.offset for one in topic.written if one.key == "a"]
+    asked = [kind(args[0]) for method, args in topic.objects.seen[seen:] if method == "get"]
+    assert asked.count("key_page") == 2
