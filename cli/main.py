@@ -58,7 +58,7 @@ Server and key, before or after the command's name:
 \b
 Exit codes:
   0  done
-  1  the server refused
+  1  the server refused, or the output could not be written
   2  the command line or its input is wrong
   3  the server could not be reached, or stopped answering
   130  stopped by Ctrl-C or a signal
