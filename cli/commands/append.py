@@ -281,4 +281,5 @@ def report(producer: Producer, noun: str, seconds: float, *, closed: bool, as_js
             f"appended {amount(totals)} in {counted(totals.requests, 'request')}, {seconds:.1f} s{rate}{there}{end}",
             err=True,
         )
-    say(totals.next_offset)
+    if totals.next_offset:  # unknown to a key that may only write, if nothing was sent
+        say(totals.next_offset)
