@@ -114,7 +114,9 @@ class Fragile(NamedTuple):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Fragile]:
-    """Yields a server of its own, whose store can be stopped."""
+    """Yields a server of its own on the emulated AWS, whose process can be stopped. A single machine has no such process:
+    what it answers while a write is held up is in `tests/local/test_data.py`.
+    """
     with dev_server() as running, Api(running.url) as api:
         yield Fragile(api, running.pids["aws"])
 
