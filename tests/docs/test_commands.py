@@ -46,7 +46,7 @@ NOT_RUN = {
     r"^uv run python -m infra\.synth$": "writes into the checkout; tests/infra compares what it would write",
 }
 # Long, and run for docs/benchmarks.md and docs/verification.md: their options are looked up in their help.
-LONG = r"^uv run (?:--frozen )?python -m ((?:benchmarks|tests)\.\w+)(.*)$"
+LONG = r"(?s)^uv run (?:--frozen )?python -m ((?:benchmarks|tests)\.\w+)(.*)$"
 DEV = r"^(?:\./run|headrace|uv run headrace) dev (.+)$"
 
 # These show offsets of streams that other pages make, too, and a stream that is made again has others; or read more than
@@ -229,7 +229,7 @@ def _check_options(where: str, module: str, rest: str) -> None:
         [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_S
     )
     assert done.returncode == 0, f"{where}: {done.stderr}"
-    for option in re.findall(r"--[\w-]+", rest):
+    for option in re.findall(r"--[\w-]+", re.sub(r'"[^"]*"', "", rest)):
         assert re.search(rf"{option}\b", done.stdout), f"{where}: {module} has no {option}"
 
 
