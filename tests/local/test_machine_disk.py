@@ -193,6 +193,17 @@ def test_what_a_killed_writer_left_is_removed_and_what_is_written_is_not(objects
     assert list((folder / "unnamed").iterdir()) == []
 
 
+def test_a_file_that_gets_its_name_while_the_rest_is_removed_is_no_error(
+    objects: FileObjects, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, left = folder / "unnamed" / "named", folder / "unnamed" / "left"
+    for path in (named, left):
+        path.write_bytes(b"x")
+    monkeypatch.setattr(os, "sync", named.unlink)
+    files.forget_unnamed(folder)
+    assert list((folder / "unnamed").iterdir()) == []
+
+
 def test_a_file_that_vanishes_while_it_is_written_ends_the_write(
     objects: FileObjects, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
