@@ -67,7 +67,7 @@ Examples:
 def create(
     scopes: tuple[str, ...], prefixes: tuple[str, ...], as_json: bool, secret: str, settings: Settings
 ) -> None:
-    """Create an access key and print it: only now, for nobody can look it up later.
+    """Create an access key and print it. It can't be looked up later.
 
     The key is all that goes to standard output.
     """

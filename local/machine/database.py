@@ -92,8 +92,8 @@ class _Job:
 
 
 class _Turns:
-    """The turns of processes to write: a lock on a file. Nobody can wait for one with a timeout, so where a caller would
-    have to wait, a thread does. One thread at a time may call it.
+    """The turns of processes to write: a lock on a file. A wait for such a lock has no timeout, so a thread of its own
+    waits, and the caller waits for the thread. One thread at a time may call it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -216,7 +216,7 @@ class Database:
             except StoreError:
                 if not self.is_patient:
                     raise
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(_PAUSE_SECONDS)  # polls: a full disk does not tell when it has room
 
     def _write(self, work: Callable[[Cursor], T], *, waits: bool) -> T:
         job = _Job(work, waits=waits)

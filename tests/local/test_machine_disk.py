@@ -22,18 +22,6 @@ from local.machine.objects import FileObjects
 from local.machine.services import Secrets
 from local.machine.stack import FolderInUse, FolderUnusable, MachineDeployment
 from local.machine.tables import Shape, SqliteStore, declare_table
-from tests.support.machine import machine_folder
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with machine_folder() as folder:
-        yield folder
-
-
-@pytest.fixture
-def database(folder: Path) -> Database:
-    return Database(folder)
 
 
 @pytest.fixture
@@ -345,11 +333,11 @@ def test_a_write_whose_committing_thread_is_interrupted_is_not_acknowledged(data
     threads = [threading.Thread(target=write, args=each) for each in works.items()]
     threads[0].start()
     while not database._turn.locked() or database._waiting:
-        time.sleep(0.001)
+        time.sleep(0.001)  # polls: a lock does not tell who takes it
     for thread in threads[1:]:
         thread.start()
     while len(database._waiting) < 3:
-        time.sleep(0.001)
+        time.sleep(0.001)  # polls: a queue does not tell who joins it
     may_go.set()
     for thread in threads:
         thread.join()
