@@ -12,7 +12,7 @@ from typing import Any
 from headrace.decoding import from_json
 from local.machine import files
 from local.machine.database import Database
-from local.machine.tables import Shape
+from local.machine.shapes import Shape
 
 Json = dict[str, Any]
 _CURRENT = "AWSCURRENT"

@@ -20,7 +20,8 @@ from local.machine.bell import VARIABLE as BELL
 from local.machine.changes import stream_arn
 from local.machine.files import forget_unnamed, make_folder
 from local.machine.queues import Queue, declare_queue, queue_arn, queue_url
-from local.machine.tables import Index, Shape, declare_table
+from local.machine.shapes import Index, Shape
+from local.machine.tables import declare_table
 from local.template import UnusableTemplate
 
 Json = dict[str, Any]

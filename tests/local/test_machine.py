@@ -24,8 +24,9 @@ from local.machine.changes import Streams, TableCheckpoint, forget_readers, stre
 from local.machine.database import Database, NewerDatabase
 from local.machine.queues import Queue, Queues, declare_queue, queue_url
 from local.machine.services import Secrets
+from local.machine.shapes import Shape
 from local.machine.sources import TableRuns
-from local.machine.tables import Shape, SqliteStore, declare_table
+from local.machine.tables import SqliteStore, declare_table
 from local.pumps import SchedulePump
 from local.stream_pump import OLDEST, Position
 from tests.support.builders import first_entry, log_id, next_entry

@@ -20,8 +20,9 @@ from local.machine import files
 from local.machine.database import Database
 from local.machine.objects import FileObjects
 from local.machine.services import Secrets
+from local.machine.shapes import Shape
 from local.machine.stack import FolderInUse, FolderUnusable, MachineDeployment
-from local.machine.tables import Shape, SqliteStore, declare_table
+from local.machine.tables import SqliteStore, declare_table
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from headrace.errors import SignatureExpired
 from headrace.tables.items import TransactionCancelled, n, s
 from local.machine.database import Database
 from local.machine.expressions import holds, parse_condition, parse_update, updated
-from local.machine.tables import Index, Shape, SqliteStore, declare_table
+from local.machine.shapes import Index, Shape
+from local.machine.tables import SqliteStore, declare_table
 
 KEYS = (("id", "S"), ("at", "N"))
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from local.machine import LocalMachine
-from local.machine.tables import Index, Shape, declare_table
+from local.machine.shapes import Index, Shape
+from local.machine.tables import declare_table
 from tests.support.aws import JOBS, SHAPES
 
 _numbers = itertools.count()
