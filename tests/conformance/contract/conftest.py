@@ -6,7 +6,6 @@ Set HEADRACE_CONTRACT_URL to run against a server that is already there instead;
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 from tests.conformance import memory
 from tests.conformance.contract.client import TEXT, Api, Stream
 from tests.conformance.contract.configurations import CONFIGURATIONS, STRICTEST
-from tests.conformance.contract.stages import ASKED_FULLY, PLANS, Stage, stages
+from tests.conformance.contract.stages import ASKED_FULLY, PLANS, Stage, leave_to_full, stages
 from tests.conformance.memory import MEMORY
 from tests.conftest import is_full
 from tests.support.emulated_cloud import dev_server
@@ -48,20 +47,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks `full` the questions that a push need not ask on a stage. See `stages.py`."""
-    sampled: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        asked = getattr(item, "callspec", None)
-        if item.path.parent != HERE or asked is None:
-            continue
-        stage = asked.params.get("stage")
-        if stage in PLANS and stage not in ASKED_FULLY:
-            sampled[item.nodeid.partition("[")[0], stage].append(item)
-    for (_, stage), questions in sampled.items():
-        # Another question on each stage, so that most of them are asked somewhere else than in `ASKED_FULLY`.
-        asked_here = list(PLANS).index(stage) % len(questions)
-        for item in questions[:asked_here] + questions[asked_here + 1 :]:
-            item.add_marker("full")
+    """Marks `full` the questions that a push need not ask on a stage."""
+    leave_to_full((item for item in items if item.path.parent == HERE), ASKED_FULLY)
 
 
 def given_server() -> Api:

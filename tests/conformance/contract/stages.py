@@ -16,10 +16,13 @@ where it is. Each stage proves from `_index_status` that its records are where i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
+
+import pytest
 
 from tests.conformance.contract.client import Api, Stream, eventually, expect, given
 from tests.oracle import records
@@ -168,3 +171,18 @@ def stages(*, on_data: bool) -> Iterator[dict[str, Stage]]:
     """Yields every stage by its name, all on one server that they have to themselves. `on_data` is as of `dev_server`."""
     with dev_server(*ARGUMENTS, runs_jobs=True, on_data=on_data) as server, Api(server.url) as api:
         yield filled(api)
+
+
+def leave_to_full(items: Iterable[pytest.Item], asked_fully: Collection[str]) -> None:
+    """Marks `full` all questions but one of each test on each stage that is not in `asked_fully`."""
+    sampled: dict[tuple[str, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        asked = getattr(item, "callspec", None)
+        stage = asked.params.get("stage") if asked else None
+        if stage in PLANS and stage not in asked_fully:
+            sampled[item.nodeid.partition("[")[0], stage].append(item)
+    for (_, stage), questions in sampled.items():
+        # Another question on each stage, so that most of them are asked somewhere else than in `asked_fully`.
+        asked_here = list(PLANS).index(stage) % len(questions)
+        for item in questions[:asked_here] + questions[asked_here + 1 :]:
+            item.add_marker("full")
