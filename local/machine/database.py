@@ -25,7 +25,7 @@ from headrace.errors import StoreError, StoreThrottled, StoreTimeout
 from local.machine.bell import ring
 
 log = logging.getLogger("headrace.machine")
-FORMAT = 2
+FORMAT = 3
 _PAGE_BYTES = 8192
 _CHECKPOINT_PAGES = 2000
 _TURN_SECONDS = 2.0  # for the turn to write, as for a call of DynamoDB
@@ -35,7 +35,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS tables (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, shape BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS items (
     tbl INTEGER NOT NULL, hash BLOB NOT NULL, range BLOB NOT NULL, item BLOB NOT NULL, expires INTEGER,
-    PRIMARY KEY (tbl, hash, range)) WITHOUT ROWID;
+    UNIQUE (tbl, hash, range));
 CREATE INDEX IF NOT EXISTS expiring ON items (expires) WHERE expires IS NOT NULL;
 CREATE TABLE IF NOT EXISTS entries (
     tbl INTEGER NOT NULL, idx TEXT NOT NULL, index_hash BLOB NOT NULL, index_range BLOB NOT NULL,
@@ -55,6 +55,14 @@ CREATE INDEX IF NOT EXISTS families ON messages (queue, family, number) WHERE fa
 CREATE TABLE IF NOT EXISTS repeats (
     queue TEXT NOT NULL, id TEXT NOT NULL, until_ms INTEGER NOT NULL,
     PRIMARY KEY (queue, id)) WITHOUT ROWID;
+"""
+# Of formats 1 and 2, where the key's index held the items: each look at a large one, for its key, read all its pages.
+_ITEMS_APART = f"""
+ALTER TABLE items RENAME TO together;
+DROP INDEX expiring;
+{_SCHEMA}
+INSERT INTO items SELECT tbl, hash, range, item, expires FROM together;
+DROP TABLE together;
 """
 
 T = TypeVar("T")
@@ -161,7 +169,8 @@ class Database:
             if version > FORMAT:
                 raise NewerDatabase(f"format {version} of {self._path} is newer than {FORMAT}: upgrade headrace")
             if version < FORMAT:
-                self._writer.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {FORMAT};COMMIT;")
+                made = _ITEMS_APART if version else _SCHEMA
+                self._writer.executescript(f"BEGIN;{made}PRAGMA user_version = {FORMAT};COMMIT;")
 
     def read(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Returns the rows of one query, which sees all that was committed before it. Raises StoreTimeout if the disk

@@ -60,6 +60,10 @@ _ARGUMENTS = {
     },
 }
 _SIGNATURE_MS = 300_000  # the age at which AWS refuses a call: the fence of frozen writers relies on it
+_PUT = (
+    "INSERT INTO items VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT DO UPDATE SET item = excluded.item, expires = excluded.expires"
+)
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Callable[[bytes], Any] = msgspec.msgpack.Decoder().decode
 
@@ -303,7 +307,7 @@ class SqliteStore(Store):
             if len(packed) > _ITEM_BYTES and (size := item_size({"M": after}) - 3 - len(after)) > _ITEM_BYTES:
                 raise ValueError(f"an item of {table.name} is larger than {_ITEM_BYTES} bytes: {size}")
             values = (table.number, *key, packed, expires_at(table.shape, after))
-            connection.execute("REPLACE INTO items VALUES (?, ?, ?, ?, ?)", values)
+            connection.execute(_PUT, values)
         _index(connection, table, key, before, after)
         if table.shape.stream and before != after:
             change = _encode(change_of(table, before, after))

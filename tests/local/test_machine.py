@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -117,6 +118,29 @@ def test_a_newer_database_is_refused(folder: Path) -> None:
     Database(folder).write(lambda connection: connection.execute("PRAGMA user_version = 99"))
     with pytest.raises(NewerDatabase, match="upgrade"):
         Database(folder)
+
+
+def test_a_folder_of_an_older_format_keeps_its_items(folder: Path) -> None:
+    shape = Shape((("id", "S"), ("at", "N")), expires="until")
+    declare_table(Database(folder), "t", shape)
+    item = {"id": s("a"), "at": n(-1), "until": n(100), "data": {"B": b"x" * 100_000}}
+    SqliteStore(Database(folder)).call("PutItem", {"TableName": "t", "Item": item})
+    with closing(sqlite3.connect(folder / "tables.db")) as older:
+        older.executescript("""
+            CREATE TABLE formerly (
+                tbl INTEGER NOT NULL, hash BLOB NOT NULL, range BLOB NOT NULL, item BLOB NOT NULL, expires INTEGER,
+                PRIMARY KEY (tbl, hash, range)) WITHOUT ROWID;
+            INSERT INTO formerly SELECT * FROM items;
+            DROP TABLE items;
+            ALTER TABLE formerly RENAME TO items;
+            CREATE INDEX expiring ON items (expires) WHERE expires IS NOT NULL;
+            PRAGMA user_version = 2;
+        """)
+    store = SqliteStore(Database(folder))
+    key = {"TableName": "t", "Key": {"id": s("a"), "at": n(-1)}}
+    assert store.call("GetItem", key) == {"Item": item}
+    assert (store.expire(100), store.expire(101)) == (0, 1)
+    assert store.call("GetItem", key) == {}
 
 
 def test_changes_are_told_in_order_and_kept_until_every_reader_is_done(folder: Path, bell: Bell) -> None:
