@@ -20,7 +20,11 @@ ROOT = Path(__file__).parents[2]
 NOT_ASKED = "test_websocket.py"  # sockets are at a URL of their own, and have tests of their own
 CASE_TIMEOUT_S = 120
 # A client's time, or that of a store, was over; or others wrote all the time, on a slow machine.
-UNDECIDED = ("httpx.ReadTimeout", '"code":"not_ready"', '"code":"outcome_unknown"', "others keep appending")
+UNDECIDED = (
+    "httpx.ReadTimeout",
+    *('"code":"not_ready"', '"code":"outcome_unknown"', '"code":"request_timeout"'),
+    "others keep appending",
+)
 HURRIED = "test_cohort.py::"  # several workers have half a second to join one window
 NO_TIME = "timed out"
 

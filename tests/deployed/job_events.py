@@ -11,7 +11,7 @@ import json
 import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +56,8 @@ def _relay(stack: Stack, emr_endpoint: str, relayed: Relayed, stop: threading.Ev
             relayed.told.append(event["detail"]["state"])
             if events.test_event_pattern(EventPattern=pattern, Event=json.dumps(event))["Result"]:
                 relayed.passed.append(event["detail"]["state"])
-                functions.invoke(FunctionName=target["Arn"], InvocationType="Event", Payload=json.dumps(event))
+                with suppress(functions.exceptions.ResourceNotFoundException):  # it was removed while the job ran
+                    functions.invoke(FunctionName=target["Arn"], InvocationType="Event", Payload=json.dumps(event))
 
 
 def _events(emr_endpoint: str, after: int) -> Any:
