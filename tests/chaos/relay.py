@@ -120,9 +120,11 @@ class Producer(Person):
     def work(self) -> None:
         share, pushed = self.options.records // self.options.producers, 0
         while pushed < share and not self.common.stop.is_set():
-            count = min(self.random.randint(1, 20), share - pushed)
+            # First what is sure to be cut: three producers fill the capped topic beyond its cap.
+            count = min(self.random.randint(1, 20) if pushed else 20, share - pushed)
             ids = tuple(f"{self.name}-{number}" for number in range(pushed, pushed + count))
-            topic = self.random.choice((WHOLE, FILTERED, FILTERED, CAPPED, EXPIRING, self.random.choice(SPARE)))
+            topics = (WHOLE, FILTERED, FILTERED, CAPPED, EXPIRING, self.random.choice(SPARE))
+            topic = self.random.choice(topics) if pushed else CAPPED
             records = [{"data": {"id": one}, "tag": self._tag()} for one in ids]
             begun_ms = now_ms()
             answer = self.ask(topic, {"records": records, "idempotency_key": ids[0]})
